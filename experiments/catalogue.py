@@ -31,7 +31,7 @@ def find_table(name: str) -> Table:
     return next(table for table in tables() if table.name == name)
 
 
-def published(folder: str, row: str) -> dict[str, float] | None:
+def published_numbers(folder: str, row: str) -> dict[str, float] | None:
     """Returns the published numbers of a row by quantity, None if there are none."""
     numbers = {
         line.quantity: line.published

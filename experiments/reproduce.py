@@ -57,8 +57,8 @@ def main(arguments: list[str] | None = None) -> None:
     if parser.parse_args(arguments).quick:
         reproduce(
             RESULTS / "quick",
-            reduced=REDUCED,
-            wanted=is_chosen,
+            reduced_bindings=REDUCED,
+            is_wanted=is_chosen,
             earlier=RESULTS,
             at_once=jax.default_backend() == "cpu",
         )
@@ -74,31 +74,33 @@ def is_chosen(row: str) -> bool:
 def reproduce(
     out: Path,
     *,
-    reduced: Reduced | None = None,
-    wanted: Callable[[str], bool] = lambda row: True,
+    reduced_bindings: Reduced | None = None,
+    is_wanted: Callable[[str], bool] = lambda row: True,
     earlier: Path | None = None,
     at_once: bool = False,
 ) -> None:
-    """Measures the rows of FOLDERS into `out`, renders the tables beside them and
-    prints a short version.
+    """Measures the rows of FOLDERS into `out`, renders the tables beside them, and
+    prints a summary.
 
     Args:
-        reduced: gin bindings of a folder's rows, or of a row.
-        wanted: selects rows, by folder/row.
+        reduced_bindings: gin bindings of a folder's rows, or of a row.
+        is_wanted: selects rows, by folder/row.
         earlier: the folder of records that fill the lines of the other rows.
         at_once: measure the rows that are not timed beside the laws, in processes.
     """
-    reduced, files = reduced or {}, []
+    reduced_bindings, files = reduced_bindings or {}, []
     for name in FOLDERS:
-        for row, file in rows_of(name).items():
-            bindings = *reduced.get(name, ()), *reduced.get(row, ())
-            files += [file._replace(bindings=bindings)] if wanted(row) else []
+        for row, file in folder_rows(name).items():
+            bindings = *reduced_bindings.get(name, ()), *reduced_bindings.get(row, ())
+            files += [file._replace(bindings=bindings)] if is_wanted(row) else []
     beside = group([file for file in files if not is_timed(file)]) if at_once else {}
     together = {*itertools.chain(*beside.values())}
     with run.handle_stops():
         computed = laws.compute(
-            wanted=wanted,
-            beside={x: partial(run.measure, rows, out) for x, rows in beside.items()},
+            is_wanted=is_wanted,
+            other_work={
+                x: partial(run.measure, rows, out) for x, rows in beside.items()
+            },
         )
         run.measure([file for file in files if file not in together], out)
     results = tables.collect(out, earlier, computed)
@@ -115,7 +117,8 @@ def is_timed(file: RowFile) -> bool:
 
 
 def group(rows: Iterable[RowFile]) -> dict[str, list[RowFile]]:
-    """Returns rows for one process each, by what they are called, the most first.
+    """Returns rows grouped by name, each group for one process, the largest group
+    first.
 
     Rows of a file share their models and programs.
     """
@@ -124,23 +127,23 @@ def group(rows: Iterable[RowFile]) -> dict[str, list[RowFile]]:
     return {", ".join(f"{x.table}/{x.row}" for x in own): own for own in several}
 
 
-def rows_of(folder: str) -> dict[str, RowFile]:
+def folder_rows(folder: str) -> dict[str, RowFile]:
     """Returns the rows of a folder by folder/row."""
     return {f"{folder}/{name}": file for name, file in records.rows(folder).items()}
 
 
 def summarize(table: Table, results: Records) -> str:
-    """Returns the rows that were measured now as text; all other numbers are summarised
-    in one line.
+    """Returns the rows that were measured in this run as text; all other numbers are
+    summarized in one line.
     """
     now = {
         folder: {row: it for row, it in rows.items() if "earlier" not in it}
         for folder, rows in results.items()
     }
-    rows = printed.rows_of(table, now)
+    rows = printed.recorded_rows(table, now)
     text = f"\n{table.title}\n" if rows else f"{table.title}: "
     notes = typeset.Notes()
-    for grid in printed.grids_of(rows, [""] * len(rows), notes):
+    for grid in printed.make_grids(rows, [""] * len(rows), notes):
         text += f"{grid.title}\n" if grid.title else ""
         text += markup.text_table(grid.head, grid.rows)
     lines = zip(table.lines, tables.rows(table, results), strict=True)

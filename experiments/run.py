@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def build(path: Path, bindings: Iterable[str] = (), row: str | None = None) -> BuiltRow:
-    """Builds a row of a file; raises as `configs.build`."""
+    """Builds a row of a file. Raises ConfigError as `configs.build` does."""
     return configs.build(RowFile(path, (), tuple(bindings), row=row))
 
 
@@ -38,13 +38,13 @@ def run(files: Iterable[Path], out: Path, bindings: Iterable[str] = ()) -> None:
 
 
 def measure(rows: Iterable[RowFile], out: Path, again: bool = False) -> None:
-    """Measures rows that may come from several files, as `run`.
+    """Measures rows that may come from several files, as `run` does.
 
     Args:
         again: measure all rows, also those that have a record.
     """
     compilation.keep()
-    for _ in loop.run(rows, out, again, catalogue.published):
+    for _ in loop.run(rows, out, again, catalogue.published_numbers):
         pass
 
 

@@ -1,4 +1,4 @@
-"""The calls that differ between the JAX releases that specjax supports.
+"""The JAX functions that differ between the releases that specjax supports.
 
 Each function says from which release its fallback can be removed.
 """
@@ -28,7 +28,7 @@ class Vectors(NamedTuple):
 
 
 def vectors(interpret) -> Vectors:
-    """Returns the vector operations of this JAX release.
+    """Returns the vector operations of the installed JAX release.
 
     interpret: `interpret_params()`, or None to compile.
     """

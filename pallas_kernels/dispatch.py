@@ -69,7 +69,7 @@ class Timed(NamedTuple):
 
 
 def here(device: jax.Device | None = None) -> Device:
-    """Returns the given device as a `Device`, by default JAX's default device."""
+    """Returns the given device as a `Device`; by default that of JAX."""
     device = jax.devices()[0] if device is None else device
     capability = None
     version = str(getattr(device, "compute_capability", ""))
@@ -80,7 +80,7 @@ def here(device: jax.Device | None = None) -> Device:
 
 
 def choose(plan: Plan, itemsize: int, device: Device, *, name: str = "auto") -> Choice:
-    """Returns the implementation of a plan whose logits have `itemsize` bytes.
+    """Returns the implementation for a plan whose logits have `itemsize` bytes.
 
     name: "auto", or one of NAMES. Raises ValueError for one that this device or this
     shape does not allow.
@@ -170,7 +170,8 @@ def tiles_for(plan: Plan, itemsize: int) -> Tiles:
 
 
 def tuned_choice(plan: Plan, itemsize: int, device: Device) -> Choice | None:
-    """Returns the choice for a near shape measured on this device; None if none is."""
+    """Returns the choice for a similar shape that was measured on this device; None if
+    there is none."""
     path = tuned_file(device.kind, TUNED)
     if not path.is_file():
         return None
@@ -197,7 +198,8 @@ def read(path: Path) -> list[Timed]:
 
 
 def is_same_kind(timed: Timed, plan: Plan, itemsize: int) -> bool:
-    """Tells whether a measurement has the item size, target and draft of a plan."""
+    """Returns whether a measurement has the item size, and the kinds of target and
+    draft, of a plan."""
     kinds = timed.itemsize, timed.target, timed.draft
     return kinds == (itemsize, plan.target, plan.draft)
 

@@ -1,4 +1,5 @@
-"""Fused `specjax` functions on logits, each the fastest that is known to be right.
+"""Fused versions of `specjax` functions on logits, each the fastest that is known to be
+right.
 
     fused = fuse.build(token.verify)
 
@@ -166,12 +167,13 @@ def rule_obstacle(rule: FusedRule) -> str | None:
 
 
 def _certain_draft(batch: int, gamma: int) -> Draft:
-    """Returns a deterministic draft; without tokens, only a draw remains to be done."""
+    """Returns a deterministic draft of zeros, which stands for any draft of its
+    shape."""
     return Draft(jnp.zeros((batch, gamma), jnp.int32), None, None)
 
 
 def fallback(device: Device) -> str:
-    """Returns the implementation for a device where no kernel can run."""
+    """Returns the implementation for a device on which no kernel can run."""
     return dispatch.REFERENCE if device.platform == "cpu" else dispatch.ONEPASS
 
 
@@ -190,14 +192,14 @@ def residual(target, draft, n: Array, rule: FusedRule) -> Array:
     """Returns the weights [B, V] that the token after n kept ones is drawn from."""
     rows, gamma = jnp.arange(n.size), draft.tokens.shape[1]
 
-    def dense(law, index: Array) -> Array:
+    def dense_weights(law, index: Array) -> Array:
         law = probs.take(_complete(law), index)
         row = LawRow(*(getattr(law, name)[:, None] for name in FIELDS))
         return weight(
             to_float32(law.logits), jnp.arange(law.logits.shape[1]), row, rule
         )
 
-    p = dense(target, n)
+    p = dense_weights(target, n)
     if gamma == 0:
         return p
     at = jnp.minimum(n, gamma - 1)
@@ -205,7 +207,7 @@ def residual(target, draft, n: Array, rule: FusedRule) -> Array:
         token = draft.tokens[rows, at, None]
         rest = jnp.where(token == jnp.arange(p.shape[1]), 0.0, p)
     else:
-        rest = residual_weight(p, dense(draft.law, at), rule)
+        rest = residual_weight(p, dense_weights(draft.law, at), rule)
     rest = jnp.where((n < draft.num)[:, None], rest, p)
     return jnp.where(rest.any(axis=1, keepdims=True), rest, p)
 

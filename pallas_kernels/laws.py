@@ -13,7 +13,7 @@ from specjax.types import FusedRule, Law
 
 
 class Deferred(NamedTuple):
-    """A law whose logits have not been read.
+    """A law whose logits have not been read yet.
 
     logits: [B, ..., V].
     temperature: [B].
@@ -37,7 +37,7 @@ class LawRow(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The result of a verification.
+    """The decision on a draft: what a verification found.
 
     n: the number of accepted tokens.
     p, q: the laws of both sides at n.
@@ -56,23 +56,23 @@ EXACT = FusedRule()
 
 
 def is_deferred(law: Law | Deferred) -> bool:
-    """Tells whether a law's logits are still to be read."""
+    """Returns whether a law's logits are still to be read."""
     return isinstance(law, Deferred)
 
 
 def per_row(setting: Array, logits: Array) -> Array:
-    """Broadcasts a setting [B] to the rows of logits [B, ..., V]: [B, ...]."""
+    """Returns a setting [B] broadcast to the rows of logits [B, ..., V]: [B, ...]."""
     setting = setting.reshape(-1, *[1] * (logits.ndim - 2))
     return jnp.broadcast_to(setting, logits.shape[:-1])
 
 
 def inverse_temperature(temperature: Array) -> Array:
-    """Returns 1 / temperature, and 1 for argmax."""
+    """Returns 1 / temperature, or 1 for argmax."""
     return jnp.where(temperature == 0, 1.0, 1 / temperature)
 
 
 def law_row(temperature, *, top, first, lse, cut: tuple | None, vocab: int) -> LawRow:
-    """Returns the scalars of a deferred law from what was read of its logits.
+    """Returns the scalars of a deferred law, from the statistics of its logits.
 
     Args:
       temperature: of each row.
@@ -104,13 +104,15 @@ def weight(z: Array, ids: Array, row: LawRow, rule: FusedRule = EXACT) -> Array:
 
 
 def is_accepted(p: Array, q: Array, u: Array, near: Any, rule: FusedRule) -> Array:
-    """Returns u l q(x) < p(x), or True where x is `near` an argmax row's argmax."""
+    """Returns u l q(x) < p(x), or True where lenience accepts x in an argmax row
+    (`near`)."""
     passed = u * rule.lenience * q < p
     return passed if near is None else passed | near
 
 
 def within_lenience(z: Array, row: LawRow, rule: FusedRule) -> Array | None:
-    """Returns A.5's rule for argmax rows, p_raw(x) >= l max p_raw; None where l = 1."""
+    """Returns which ids of argmax rows A.5's rule accepts, p_raw(x) >= l max p_raw;
+    None where l = 1."""
     if rule.lenience == 1:
         return None
     one_id = (row.scale == 1) & (row.tau == row.top) & (row.lse == 0)
@@ -118,14 +120,15 @@ def within_lenience(z: Array, row: LawRow, rule: FusedRule) -> Array | None:
 
 
 def chance(p: Array, q: Array, near: Any, rule: FusedRule) -> Array:
-    """Returns what `u` is compared with: min(1, p(x) / (l q(x)))."""
+    """Returns the probability that `u` is compared with: min(1, p(x) / (l q(x)))."""
     below = rule.lenience * jnp.where(q > 0, q, 1.0)
     ratio = jnp.minimum(1.0, p / below)
     return ratio if near is None else jnp.where(near, 1.0, ratio)
 
 
 def residual_weight(p: Array, q: Array, rule: FusedRule) -> Array:
-    """Returns max(0, p - q), the weights of the token after a rejection."""
+    """Returns max(0, p - q), the weights by which a token is drawn after a
+    rejection."""
     return jnp.maximum(p - (rule.lenience * q if rule.scaled else q), 0.0)
 
 
@@ -141,7 +144,7 @@ def invert(
     reduction = dict(axis=axis, keepdims=axis is not None)
     goal = u * jnp.sum(weights, **reduction)
 
-    def halve(_, ends):
+    def halve_interval(_, ends):
         low, high = ends
         middle = (low + high) // 2
         past = jnp.sum(jnp.where(places <= middle, weights, 0.0), **reduction) > goal
@@ -149,7 +152,7 @@ def invert(
         return low, jnp.where(past, middle, high)
 
     ends = jnp.zeros(goal.shape, jnp.int32), jnp.full(goal.shape, size - 1, jnp.int32)
-    _, first = lax.fori_loop(0, (size - 1).bit_length() + 1, halve, ends)
+    _, first = lax.fori_loop(0, (size - 1).bit_length() + 1, halve_interval, ends)
     positive = weights > 0
     ahead = jnp.where(positive & (places >= first), places, size)
     ahead = jnp.min(ahead, **reduction)

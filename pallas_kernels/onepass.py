@@ -1,4 +1,4 @@
-"""Laws in one read of the logits, in plain XLA: what every kernel is compared with.
+"""Laws in one read of the logits, in plain XLA, with which every kernel is compared.
 
 One variadic reduction finds the largest logit, its first id and the sum of exponentials
 (Milakov & Gimelshein 2018, https://arxiv.org/abs/1805.02867), where `specjax.probs`
@@ -29,7 +29,7 @@ def standardize(logits: Array, sampling: Sampling) -> Law:
 
 
 def defer(logits: Array, sampling: Sampling) -> Deferred:
-    """Returns the law before its logits are read; only a truncation is found."""
+    """Returns the law without reading its logits, except to find a truncation."""
     temperature = sampling.temperature
     law = Deferred(logits, temperature)
     if all(setting is None for setting in sampling[1:]):
@@ -48,7 +48,7 @@ def defer(logits: Array, sampling: Sampling) -> Deferred:
 
 
 def complete(law: Deferred) -> Law:
-    """Returns the law of a deferred one, by reading its logits."""
+    """Returns the law of a deferred one, whose logits are read now."""
     cut = None if law.tau is None else (law.tau, law.tie)
     temperature = per_row(law.temperature, law.logits)
     top, first, total = read(law.logits, inverse_temperature(temperature), cut)

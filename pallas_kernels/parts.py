@@ -1,4 +1,4 @@
-"""Laws of rows whose ids are split over devices: each device reads its part once.
+"""Laws of rows whose ids are split over devices: each device reads its own part once.
 
 A part gives the largest logit of each row, the first id that has it, and a sum of
 exponentials, as the blocks of `gpu.launches.statistics` do. Devices exchange these, and
@@ -22,14 +22,15 @@ KERNELS = {dispatch.MOSAIC_GPU: mosaic_gpu, dispatch.TRITON: triton}
 
 
 def law(axis: str, read: Read) -> Callable[[Array, Array], LawRow]:
-    """Returns a function that computes the law of split rows within `jax.shard_map`.
+    """Returns a function that computes the law of split rows, to be called within
+    `jax.shard_map`.
 
     The function maps (logits [B, T, V / devices], temperature [B]) to the scalars [B,
     T] of the law of all V ids, the same on each device of the mesh's `axis`. read: from
     `reader`.
     """
 
-    def whole(logits: Array, temperature: Array) -> LawRow:
+    def standardize_row(logits: Array, temperature: Array) -> LawRow:
         size, temperature_row = logits.shape[-1], per_row(temperature, logits)
         vocab = size * lax.axis_size(axis)
         top, first, total = read(logits, temperature)
@@ -49,7 +50,7 @@ def law(axis: str, read: Read) -> Callable[[Array, Array], LawRow]:
         ids = jnp.broadcast_to(row.tie, most.shape).astype(jnp.int32)
         return row._replace(tie=ids, tau=jnp.broadcast_to(row.tau, most.shape))
 
-    return whole
+    return standardize_row
 
 
 def reader(name: str, tiles: Tiles | None = None, interpret=None) -> Read:

@@ -1,4 +1,5 @@
-"""The static side of a fused verification: shapes, tiles, and what each side reads.
+"""The static description of a fused verification: shapes, tiles, and what is read of
+each side.
 
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -33,7 +34,7 @@ class Shape(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """The sizes by which the vocabulary is split.
+    """The sizes of the tiles into which the vocabulary is split.
 
     stats: ids per block that reads statistics.
     blocks: blocks of BLOCK ids per block that sums the residual.
@@ -90,7 +91,8 @@ class Plan(NamedTuple):
 
 
 def plan(target: Law | Deferred, draft: Draft, rule: FusedRule = EXACT) -> Plan:
-    """Returns the plan for laws [B, G + 1, V] and a draft [B, G], by their shapes."""
+    """Returns the plan for laws [B, G + 1, V] and a draft [B, G], given their
+    shapes."""
     batch, rows, vocab = target.logits.shape
     gamma, kind, cut_q = draft.tokens.shape[1], CERTAIN, False
     if gamma == 0:

@@ -33,7 +33,7 @@ def main() -> int | None:
         return run()
 
 
-def module_of(command: str) -> str:
+def command_module(command: str) -> str:
     """Returns the name of the module that a command is in."""
     return f"specjax.{COMMANDS[command][0]}.{command.replace('-', '_')}"
 
@@ -57,7 +57,7 @@ def run() -> int | None:
     # Imported only now, so that the other commands need not load.
     # Warnings take one line each, like every other message.
     warnings.formatwarning = lambda message, *_, **__: f"specjax: {message}\n"
-    return importlib.import_module(module_of(command)).main()
+    return importlib.import_module(command_module(command)).main()
 
 
 if __name__ == "__main__":

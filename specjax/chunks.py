@@ -70,7 +70,7 @@ def with_observer(
 
 
 def check_room(model: Model, gamma: int, side: str) -> None:
-    """Raises ValueError for drafts that a cache of the last tokens could not take back.
+    """Raises ValueError for drafts that a cache of only the last tokens could not undo.
 
     A step writes gamma + 1 tokens, of which the next may take back all but one. A ring
     buffer has room for `Model.portion` of those besides what is still seen. The message

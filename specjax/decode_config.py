@@ -1,4 +1,4 @@
-"""The settings that a text is decoded by, in one type, and what checks them.
+"""The settings that a text is decoded with, in one type, and their checks.
 
 Everything that decodes holds a `DecodeConfig`: `generate_text`, commands, rows of gin
 files, measurements and transcription. `check_setting` says for all of them, in one
@@ -31,13 +31,13 @@ MOST_DRAFTED, MOST_TOKENS = 1000, 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
-    """The settings that a text is decoded by. It is hashable.
+    """The settings that a text is decoded with. It is hashable.
 
     gamma: tokens drafted for each call of the target, at least 0.
     temperature: 0 is greedy; else 1.18e-38 to 10,000.
     top_k, top_p, min_p: the ids that either law keeps (Section 2.2 of Leviathan et al.
-      2023): so many of the likeliest, those of at least this mass in (0, 1], those of
-      at least this share of the likeliest's probability in [0, 1]; None keeps all.
+      2023): this many of the most likely, those of at least this mass in (0, 1], those
+      of at least this share of the highest probability in [0, 1]; None keeps all.
     rule: the name of what verifies drafts, of `specjax.verifiers`.
     policy: the name of what decides how much of gamma is drafted, of
       `specjax.policies`.
@@ -64,12 +64,12 @@ class DecodeConfig:
     logprobs: bool = False
 
     def replace(self, **changed: Any) -> "DecodeConfig":
-        """Returns the same settings, some of them changed."""
+        """Returns the same settings with some of them changed."""
         return dataclasses.replace(self, **changed)
 
     def static(self) -> "DecodeConfig":
         """Returns the settings that a program is compiled for: those of `PER_PROMPT`,
-        which are its arguments, are the defaults."""
+        which are arguments of the program, have their default values."""
         default = DecodeConfig()
         return self.replace(**{name: getattr(default, name) for name in PER_PROMPT})
 
@@ -78,7 +78,8 @@ class DecodeConfig:
         return {name: getattr(self, name) for name in Sampling._fields[1:]}
 
     def sampling(self, batch: int) -> Sampling:
-        """Returns temperature, top_k, top_p and min_p of `batch` rows alike."""
+        """Returns the temperature, top_k, top_p and min_p of `batch` rows that are all
+        alike."""
         return make_sampling(batch, self.temperature, **self.truncation())
 
 
@@ -86,8 +87,8 @@ NAMES = tuple(field.name for field in dataclasses.fields(DecodeConfig))
 
 
 def change(setting: T, **fields: Any) -> T:
-    """Returns a setting, a NamedTuple whose field `decode` is a `DecodeConfig`, with
-    some fields changed: its own, or those of `decode`."""
+    """Returns a copy of a setting, a NamedTuple whose field `decode` is a
+    `DecodeConfig`, with some fields changed: its own, or those of `decode`."""
     decode = {name: fields.pop(name) for name in NAMES if name in fields}
     before: Any = setting
     return before._replace(decode=before.decode.replace(**decode), **fields)
@@ -109,7 +110,8 @@ def record_fields(setting: NamedTuple, names: Collection[str] | None = None) -> 
 
 
 def check(config: DecodeConfig, names: Collection[str] = NAMES) -> None:
-    """Raises ValueError for the first of the settings `names` that cannot be."""
+    """Raises ValueError for the first of the settings `names` that has an invalid
+    value."""
     for name in names:
         check_setting(name, getattr(config, name))
 
@@ -124,7 +126,8 @@ def check_setting(name: str, value: Any) -> None:
 
 
 def check_whole(name: str, value: Any, least: int = 1, most: int = MOST_TOKENS) -> None:
-    """Raises ValueError for what is no whole number from `least` to `most`."""
+    """Raises ValueError for a value that is not a whole number from `least` to
+    `most`."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not least <= value <= most:
         raise ValueError(
@@ -134,7 +137,7 @@ def check_whole(name: str, value: Any, least: int = 1, most: int = MOST_TOKENS) 
 
 
 def check_number(name: str, value: Any) -> None:
-    """Raises ValueError for a value out of `probs.RANGES`; None is no limit."""
+    """Raises ValueError for a value outside `probs.RANGES`; None means no limit."""
     if value is None and name in UNLIMITED:
         return
     kinds, word = int | float | np.integer | np.floating, "a number"
@@ -155,7 +158,7 @@ def check_name(name: str, value: Any) -> None:
 
 
 def check_kernels(name: str, value: Any) -> None:
-    """Raises ValueError for what is none of `KERNELS`."""
+    """Raises ValueError for a value that is not one of `KERNELS`."""
     if value not in KERNELS:
         choices = ", ".join(KERNELS)
         raise ValueError(f"{name} must be one of {choices}; got {short_repr(value)}")
@@ -168,7 +171,7 @@ def check_switch(name: str, value: Any) -> None:
 
 
 def short_repr(value: Any) -> str:
-    """Returns a value as Python writes it, as far as it fits into a line."""
+    """Returns a value as Python writes it, shortened so that it fits into a line."""
     if isinstance(value, str):
         return repr(console.shorten(value))
     return console.shorten(repr(value))

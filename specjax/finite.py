@@ -24,7 +24,8 @@ SIDES = {TARGET: "target", DRAFT: "draft"}
 
 
 def guard(verifier: Verifier) -> Verifier:
-    """Returns the same verifier, but it marks the rows whose logits are not finite.
+    """Returns the same verifier, except that it marks the rows whose logits are not
+    finite.
 
     It writes `TARGET` or `DRAFT` there. On finite logits its verdict is unchanged. On
     others it keeps at most the tokens drafted before them, and then adds the id of the
@@ -61,13 +62,14 @@ def guard(verifier: Verifier) -> Verifier:
 
 
 def guard_kernels(kernels: Kernels) -> Kernels:
-    """Returns `kernels` with both verifiers guarded: of steps and of the baseline."""
+    """Returns `kernels` with both of its verifiers guarded: that of steps and that of
+    the baseline."""
     verifier, alone = guard(kernels.verifier), guard(kernels.alone)
     return kernels._replace(verifier=verifier, alone=alone)
 
 
 def largest(logits: Array) -> Array:
-    """Returns the largest of logits [..., V] that is not NaN; -inf if all are."""
+    """Returns the largest of logits [..., V] that is not NaN; -inf if all are NaN."""
     return jnp.max(jnp.where(jnp.isnan(logits), -jnp.inf, logits), axis=-1)
 
 

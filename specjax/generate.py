@@ -170,7 +170,8 @@ def jit_prefill(decoder: Decoder, slots: int) -> Wrapped:
 
 
 def jit_step(decoder: Decoder, **options: Any) -> Wrapped:
-    """Returns the step of a decoder, jitted; it takes over the state's buffers.
+    """Returns the step of a decoder, jitted; it reuses the buffers of the state that it
+    is given.
 
     Args:
       decoder: the models and the rule that decode.
@@ -182,7 +183,7 @@ def jit_step(decoder: Decoder, **options: Any) -> Wrapped:
 def compile_programs(
     programs: Programs, params: Params, prompt: Prompt, request: Request
 ) -> Programs:
-    """Returns the same programs, compiled for these shapes; JAX keeps both."""
+    """Returns the same programs, compiled for these shapes; JAX keeps both forms."""
     begin = programs.prefill.lower(params, prompt).compile()
     state, step = jax.eval_shape(programs.prefill, params, prompt), programs.step
     if not jax.sharding.get_abstract_mesh().empty:  # a step keeps the state's sharding
@@ -199,7 +200,8 @@ def run_steps(
     *,
     next_batch: Callable[[State | None], tuple[State, Request] | None],
 ) -> Iterator[tuple]:
-    """Runs steps from the host and yields what each returns, until there is no more.
+    """Runs steps from the host and yields what each returns, until `next_batch` returns
+    None.
 
     Args:
       step: as of `Programs`; what it returns begins with the state.
@@ -234,7 +236,7 @@ def build_stream(
     ) -> Iterator[tuple[State, Info]]:
         check(decoder, slots, params, prompt, request)
 
-        def unfinished(state: State | None) -> tuple[State, Request] | None:
+        def or_none_if_ended(state: State | None) -> tuple[State, Request] | None:
             assert state is not None
             return (
                 None if bool(jnp.all(has_ended(request, state))) else (state, request)
@@ -242,7 +244,7 @@ def build_stream(
 
         initial = programs.prefill(params, prompt)
         for state, info in run_steps(
-            programs.step, params, initial, next_batch=unfinished
+            programs.step, params, initial, next_batch=or_none_if_ended
         ):
             check_finite(state.tokens, request.start, state.length)
             yield state, info
@@ -253,7 +255,8 @@ def build_stream(
 def check_finite(
     tokens: Array | np.ndarray, start: Array | np.ndarray, length: Array | np.ndarray
 ) -> None:
-    """Raises FloatingPointError for rows [B, L] with the mark of a guarded verifier.
+    """Raises FloatingPointError for rows [B, L] that have the mark of a guarded
+    verifier.
 
     Only tokens between `start` and `length` [B] are checked.
     """
@@ -292,7 +295,7 @@ def prefill(decoder: Decoder, params: Params, prompt: Prompt, slots: int) -> Sta
 
 
 def count(info: Info) -> Array:
-    """Returns what a step adds to `Counts`, in its order: [4, B] int32.
+    """Returns the numbers that a step adds to `Counts`, in its order: [4, B] int32.
 
     It is one array, because separate sums are a kernel each on a GPU.
     """

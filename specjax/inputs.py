@@ -53,7 +53,7 @@ def pad(texts: Sequence[Sequence[int]], width: int = 0) -> tuple[Array, Array]:
 
 
 def bucket(width: int, most: int | None = None) -> int:
-    """Returns a width that prompts of up to `width` tokens share.
+    """Returns the width that prompts of up to `width` tokens are padded to.
 
     Prompts of one width share what is compiled. The widths are 8 and its doubles up to
     512, then multiples of 256; 1 stays 1, the width of every decoder's start token.
@@ -72,7 +72,7 @@ def pad_to_bucket(prompt: Prompt, most: int | None = None) -> Prompt:
     It has at most `most` tokens. The tokens that an encoder reads are padded likewise.
     """
 
-    def padded(tokens: Array, width: int) -> Array:
+    def pad(tokens: Array, width: int) -> Array:
         # With NumPy, because JAX would compile each width.
         more = width - tokens.shape[1]
         return jnp.asarray(np.pad(np.asarray(tokens), ((0, 0), (0, more))))
@@ -80,8 +80,8 @@ def pad_to_bucket(prompt: Prompt, most: int | None = None) -> Prompt:
     tokens, length, inputs = prompt
     if isinstance(inputs, tuple) and not isinstance(inputs, (Features, Encoded)):
         read, *rest = inputs
-        inputs = padded(read, bucket(read.shape[1])), *rest
-    return Prompt(padded(tokens, bucket(tokens.shape[1], most)), length, inputs)
+        inputs = pad(read, bucket(read.shape[1])), *rest
+    return Prompt(pad(tokens, bucket(tokens.shape[1], most)), length, inputs)
 
 
 def make_request(
@@ -171,7 +171,8 @@ def check(
 
 
 def check_shapes(side: str, weights: Any, shapes: Any) -> None:
-    """Raises ValueError unless all parameters are there, in the shapes of the model."""
+    """Raises ValueError unless all parameters are there, with the shapes that the model
+    has."""
     if shapes is None:
         return
     # Anything with a shape is a parameter, such as an `Int8`.
@@ -193,7 +194,7 @@ def check_shapes(side: str, weights: Any, shapes: Any) -> None:
 def check_tokens(
     target: Model, name: str, padded: tuple, *, batch: int, remedy: str
 ) -> np.ndarray:
-    """Returns the ids [B, S], after checking them and their lengths [B].
+    """Returns the ids [B, S], after a check of the ids and of their lengths [B].
 
     remedy: the end of the message about lengths.
     """
@@ -234,7 +235,8 @@ def check_prompt(target: Model, slots: int, prompt: Prompt) -> None:
 
 
 def check_inputs(target: Model, prompt: Prompt) -> None:
-    """Raises ValueError unless prompt.inputs are what the target's encoder reads.
+    """Raises ValueError unless prompt.inputs are inputs that the target's encoder
+    reads.
 
     Ids must be there, not empty, and of the model's vocabulary; features must have the
     model's shape.
@@ -318,7 +320,8 @@ def check_limits(
 
 
 def check_positions(target: Model, start: np.ndarray, limit: np.ndarray) -> None:
-    """Checks that every text ends within the positions that the target knows.
+    """Raises ValueError unless every text ends within the positions that the target
+    has.
 
     Raises:
       ValueError: for a longer text; the message says how many tokens there is room for.

@@ -32,7 +32,7 @@ SAFE = "threefry2x32"
 
 
 def root_key(seed: ArrayLike, sample: ArrayLike = 0) -> Array:
-    """Returns the keys of seeds, of an implementation that is safe under vmap.
+    """Returns the keys for seeds, of an implementation that is safe under vmap.
 
     Every key of this project is made here, so that no setting of JAX changes it:
     neither `jax_default_prng_impl` nor `jax_random_seed_offset` nor `jax_enable_x64`.
@@ -60,7 +60,7 @@ def root_key(seed: ArrayLike, sample: ArrayLike = 0) -> Array:
 
 
 def check_seed(seed: Any) -> int:
-    """Returns the seed as an int. Raises ValueError if it is not a valid seed."""
+    """Returns the seed as an int. Raises ValueError for an invalid seed."""
     try:
         whole = operator.index(seed)
     except TypeError:
@@ -96,13 +96,13 @@ def make_safe(key: Array) -> Array:
 
 
 def is_safe(key: Array) -> bool:
-    """Tells whether `vmap` draws each row from its own key, for these typed keys."""
+    """Returns whether `vmap` draws each row from its own key, for these typed keys."""
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     return typed and str(jax.random.key_impl(key)) == SAFE
 
 
 def split(key: Array, count: int) -> Array:
-    """Returns `count` keys of one [count], whatever its implementation."""
+    """Returns `count` keys derived from one, [count], whatever its implementation."""
     return _same_bits(jax.random.split)(make_safe(key), count)
 
 
@@ -144,7 +144,8 @@ def uniform(key: Array, slot: Array | int, shape: tuple[int, ...] = ()) -> Array
 
 
 def uniforms(key: Array, slots: Array, shape: tuple[int, ...] = ()) -> Array:
-    """Draws what `uniform` draws, of the slots [N], from keys [B]: [B, N], then shape.
+    """Draws the numbers that `uniform` draws, for slots [N] at once, from keys [B]: [B,
+    N], then shape.
 
     It draws them together, because separate draws are separate kernels on a GPU.
     """
@@ -152,7 +153,7 @@ def uniforms(key: Array, slots: Array, shape: tuple[int, ...] = ()) -> Array:
 
 
 def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
-    """Draws float32 Gumbel variables [B, V] of the token at `position` [B].
+    """Draws float32 Gumbel variables [B, V] for the token at `position` [B].
 
     Positions count from 0. The variables are the same for draft and target, and in
     every iteration.
@@ -161,12 +162,12 @@ def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
 
 
 def gumbels(key: Array, slots: Array | np.ndarray, vocab: int) -> Array:
-    """Draws float32 Gumbel variables of the slots [N], from keys [B]: [B, N, V]."""
+    """Draws float32 Gumbel variables for slots [N], from keys [B]: [B, N, V]."""
     return draw_gumbel(_slots(key, slots), vocab)
 
 
 def uniforms_by_name(key: Array, names: Sequence[tuple[int, int]]) -> Array:
-    """Draws float32 uniforms in [0, 1) of N names (purpose, slot): [B, N, 2].
+    """Draws float32 uniforms in [0, 1) for N names (purpose, slot): [B, N, 2].
 
     It draws them together, because separate purposes are separate kernels on a GPU.
     """

@@ -25,7 +25,7 @@ def load(
     tokenizer: str | Path | None = None,
     cache: str | None = None,
 ) -> Pretrained:
-    """A pretrained model, ready to decode as target or draft.
+    """Returns a pretrained model, ready to decode as target or draft.
 
     Args:
       name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`, `SPEECH_MODELS`,
@@ -56,7 +56,7 @@ def load(
 
 
 def describe(name: str | Path, dtype: str = "float32") -> Pretrained:
-    """Returns what `load` does, without the weights.
+    """Returns the model that `load` returns, without its weights.
 
     This is enough to read prompts, and to tell which files a model is made of. Raises
     ValueError like `load`.
@@ -92,7 +92,8 @@ def use_tokenizer(model: Pretrained, tokenizer: str | Path | None) -> Pretrained
 
 
 def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
-    """Returns the same weights with another cache: a target of its own for any draft.
+    """Returns the same weights with another kind of cache; a target then has its own
+    kind, whatever drafts for it.
 
     "int8": keys and values in eight bits (`models.int8_cache`); where rounding decides,
     a number may become either of two integers, depending on how many tokens a call has.
@@ -149,7 +150,8 @@ def check_cache(cache: str | None) -> None:
 
 
 def match_vocab(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretrained]:
-    """Returns a pair whose draft has its target's vocabulary, if their tokens agree.
+    """Returns a pair whose draft has its target's vocabulary. Raises ValueError if
+    their tokens differ.
 
     Vocabularies of one tokenizer are padded to multiples that differ within a family:
     Qwen2.5 has 152,064 rows from 7B on and 151,936 below. Fine-tuned models also have
@@ -168,7 +170,7 @@ def match_vocab(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pret
 
 
 def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
-    """Tells whether the ids that both sides know are the same tokens to both.
+    """Returns whether the ids that both models have are the same tokens in both.
 
     Some may differ: fine-tuned models rename tokens that were reserved. The result is
     False if a tokenizer cannot be read, because prompts may be ids. Raises OtherTokens,
@@ -191,7 +193,7 @@ def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
 
 
 def files_of(model: Pretrained) -> tuple[Path, ...]:
-    """Returns all files that decide what a model writes.
+    """Returns all files that determine what a model writes.
 
     They are those of its weights, all files of a folder, and those of a tokenizer that
     does not come with this package.

@@ -80,16 +80,16 @@ def _top_by_two_reductions(z: Array) -> tuple[Array, Array]:
 
 
 def _top_by_one_reduction(z: Array) -> tuple[Array, Array]:
-    """Returns the same by one reduction, which on a GPU is half as many kernels."""
+    """Returns the same by one reduction, which on a GPU takes half as many kernels."""
 
-    def larger(pair: Any, other: Any) -> tuple[Array, Array]:
+    def pick_larger(pair: Any, other: Any) -> tuple[Array, Array]:
         (value, at), (rival, place) = pair, other
         first = (value > rival) | ((value == rival) & (at < place))
         return jnp.where(first, value, rival), jnp.where(first, at, place)
 
     ids = jax.lax.broadcasted_iota(jnp.int32, z.shape, z.ndim - 1)
     least = jnp.array(-jnp.inf, z.dtype), jnp.int32(z.shape[-1] - 1)
-    return jax.lax.reduce((z, ids), least, larger, (z.ndim - 1,))
+    return jax.lax.reduce((z, ids), least, pick_larger, (z.ndim - 1,))
 
 
 def _to_float(logits: Array) -> Array:
@@ -121,7 +121,7 @@ def dense(law: Law) -> Array:
 
 
 def _weights(law: Law) -> Array:
-    """Returns the probabilities of the ids that a row has logits of."""
+    """Returns the probabilities of the ids that a row has logits for."""
     z, ids = _dense_logits(law), None
     if isinstance(law.logits, Reduced):
         ids = law.logits.ids
@@ -251,7 +251,8 @@ def _map_rows(law: Law, function: Any) -> Law:
 
 
 def per_row(law: Law) -> Law:
-    """Returns the law without the arrays that its rows share, so leaves are [..., ]."""
+    """Returns the law without the arrays that its rows share; every leaf then has the
+    axes of the rows first."""
     match law.logits:
         case Table():
             return law._replace(logits=None)
@@ -261,7 +262,7 @@ def per_row(law: Law) -> Law:
 
 
 def with_shared(law: Law, logits: Array | Table | Reduced | None) -> Law:
-    """Returns the law with the arrays that `per_row` removed, taken from `logits`."""
+    """Returns the law with the arrays that `per_row` left out, taken from `logits`."""
     match logits:
         case Table():
             return law._replace(logits=logits)
@@ -307,7 +308,8 @@ def race(law: Law, gumbel: Array) -> Array:
 
 
 def sample_distinct(law: Law, gumbel: Array, count: int) -> Array:
-    """Draws `count` ids per row without replacement, in the order drawn.
+    """Draws `count` ids per row without replacement, in the order in which they are
+    drawn.
 
     They are the ids with the largest log p + g for Gumbel variables g [..., V]. Where
     the law keeps fewer ids, those with the next largest logits follow. The result is
@@ -399,7 +401,8 @@ RANGES = {
 
 
 def check(sampling: Sampling, batch: int) -> None:
-    """Raises ValueError for a setting of another shape than [batch] or out of range."""
+    """Raises ValueError for a setting whose shape is not [batch], or whose value is out
+    of range."""
     for name, setting in sampling._asdict().items():
         if setting is None:
             continue

@@ -94,7 +94,7 @@ def build_step(
 
 
 class Round(NamedTuple):
-    """A draft and what one call of the target decides on it, of which nothing has been
+    """A draft, and the decision on it from one call of the target, before anything is
     committed.
 
     draft: without `Draft.policy`. law: the target's [B, G + 1] after each token; of a
@@ -176,7 +176,8 @@ def with_full_budget(state: State, gamma: int) -> State:
 
 
 def hook_and_widths(drafter: Drafter, policy: Policy | None) -> tuple[tuple, tuple]:
-    """Returns the policy's hook for `draft`, () or (go_on,), and widths below gamma.
+    """Returns the policy's hook for `draft`, as () or (go_on,), and the policy's widths
+    below gamma.
 
     The widths are those of the target's call. Raises ValueError like `build_step`.
     """
@@ -236,7 +237,8 @@ def score_as_needed(
     widths: tuple[int, ...] = (),
     read_hidden: ReadHidden | None = None,
 ) -> tuple[Law, Any, Hidden | None]:
-    """Returns `score` of as many drafted tokens as the batch's longest draft needs.
+    """Returns `score` of only as many drafted tokens as the longest draft of the batch
+    has.
 
     The call has the smallest of `widths` that is enough; they ascend and are below
     gamma. The law after the other tokens is 0, and never read; so are their hidden
@@ -282,7 +284,8 @@ def score_as_needed(
 
 
 def has_ended(request: Request, state: State) -> Array:
-    """Returns which rows are at their limit, or ended with an `eos` last; [B] bool."""
+    """Returns which rows are at their limit or end with one of their `eos`; [B]
+    bool."""
     last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)[:, 0]
     ended = is_end(last, request.eos) & (state.length > request.start)
     return ended | (state.length >= request.limit)
@@ -353,7 +356,8 @@ def measure(
 
 
 def log_probabilities(logits: Array, tokens: Array, count: Array) -> Array:
-    """Returns log softmax of `logits` [B, T, V] at `tokens` [B, T], 0 from `count` on.
+    """Returns log softmax of `logits` [B, T, V] at `tokens` [B, T], and 0 from `count`
+    on.
 
     count is [B]; the result is [B, T] float32.
     """

@@ -43,7 +43,7 @@ def branches(parent: Array) -> Branches:
 
 
 def depths(parent: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Returns the number of tokens on the path to each node, itself included: [G]."""
+    """Returns the number of tokens on the path to each node, including itself: [G]."""
     depth: list[int] = []
     for above in parent:
         depth.append(1 if above == ROOT else depth[above] + 1)
@@ -55,8 +55,8 @@ def check(parent: Sequence[int]) -> None:
     wrong = [i for i, above in enumerate(parent) if not ROOT <= above < i]
     if wrong or not len(parent):
         raise ValueError(
-            f"{tuple(parent)} is no tree: the parent of each node must be a node before"
-            " it, or -1 for the last committed token"
+            f"{tuple(parent)} is not a tree: the parent of each node must be a node"
+            " before it, or -1 for the last committed token"
         )
 
 
@@ -69,7 +69,7 @@ def next_child(parent: Array, live: Array, at: Array, after: Array) -> Array:
 
 
 def is_leaf(draft: Draft, at: Array) -> Array:
-    """Tells whether nothing was drafted after node `at` [B]: [B] bool."""
+    """Returns whether nothing was drafted after node `at` [B]: [B] bool."""
     parent, size = parents(draft), draft.tokens.shape[1]
     live = jnp.arange(size) < draft.num[:, None]
     return next_child(parent, live, at, jnp.full_like(at, ROOT)) == size
@@ -95,7 +95,7 @@ def kept_nodes(verdict: Verdict, depth: int) -> Array:
 
 
 def order_by_path(verdict: Verdict) -> Array:
-    """Returns the accepted nodes in their order, then all others: [B, G]."""
+    """Returns the accepted nodes in their order, then all other nodes: [B, G]."""
     assert verdict.path is not None  # as of trees
     path, size = verdict.path, verdict.path.shape[1]
     index = jnp.arange(size)
@@ -106,7 +106,7 @@ def order_by_path(verdict: Verdict) -> Array:
 
 
 def rows_on_path(rows: Any, verdict: Verdict) -> Any:
-    """Returns the rows of a call before each token of a verdict, [B, G + 1, ...].
+    """Returns the rows of a call that precede each token of a verdict, [B, G + 1, ...].
 
     They are the call's own rows for a chain, and those on the path for a tree; of an
     array, or of each leaf of a pytree.

@@ -17,7 +17,8 @@ from jax import Array
 
 NEAR = 128
 LANES = 256  # columns that are summed in parallel: vectorized, with less rounding
-LARGE, STRIPE = 1 << 16, 32  # above so many ids, the largest of each stripe come first
+# With more ids than LARGE, the largest of each stripe come first.
+LARGE, STRIPE = 1 << 16, 32
 
 
 class Row(NamedTuple):
@@ -63,13 +64,13 @@ SETTINGS = {
         lambda x: x >= 1,
         "at least 1; leave top_k out for no limit",
         2**31 - 1,
-        "this many of the likeliest ids",
+        "this many of the most likely ids",
     ),
     "top_p": Setting(
         lambda x: (x > 0) & (x <= 1),
         "in (0, 1]; leave top_p out for no limit",
         1.0,
-        "the likeliest ids whose probabilities sum to at least this",
+        "the most likely ids whose probabilities sum to at least this",
     ),
     "min_p": Setting(
         lambda x: (x >= 0) & (x <= 1),
@@ -89,7 +90,8 @@ def last_kept(
     top_p: Array | None = None,
     min_p: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Returns the last logit and the last id that truncation keeps, in the order above.
+    """Returns the logit and the id of the last token that truncation keeps, in the
+    order described above.
 
     Args:
       logits: [..., V] float32 or float64 without NaN; -inf is an impossible id.
@@ -115,7 +117,7 @@ def last_kept(
         end = end._replace(logit=jnp.min(row.logits, -1, where=likely, initial=jnp.inf))
     if top_k is not None or top_p is not None:
         end = _shorter_prefix(end, _end_by_rank(row, end.logit, top_k, top_p))
-    tie = _nth(row.logits, end)
+    tie = _nth_equal(row.logits, end)
     return end.logit.reshape(lead), tie.reshape(lead)
 
 
@@ -128,7 +130,7 @@ def _shorter_prefix(floor: End, end: End) -> End:
 def _end_by_rank(
     row: Row, floor: Array, top_k: Array | None, top_p: Array | None
 ) -> End:
-    """Returns the end by top-k, then top-p.
+    """Returns the end of the prefix that top-k and then top-p keep.
 
     Where it would be below the logit `floor` [R] it may be any end below it, because
     min-p ends that row earlier.
@@ -195,7 +197,8 @@ def _largest(logits: Array, count: int) -> Array:
 def _end_by_bisection(
     row: Row, ended: Array, most: Array, size: Array, top_p: Array | None
 ) -> End:
-    """Returns the end by top-k, then by top-p, at the logit `most` or below it.
+    """Returns the end of the prefix that top-k and then top-p keep, found at the logit
+    `most` or below it.
 
     `size` [R] is the number of ids of top-k. Rows that have `ended` [R] return
     anything, and cost no iteration of the search.
@@ -208,43 +211,45 @@ def _end_by_bisection(
     def enough_ids(at: Array) -> Array:
         return jnp.sum(key >= at[:, None], axis=-1, dtype=jnp.int32) >= size
 
-    last = _greatest(enough_ids, low, jnp.where(every, low, high))
+    last = _bisect_greatest(enough_ids, low, jnp.where(every, low, high))
     number = size - jnp.sum(key > last[:, None], axis=-1, dtype=jnp.int32)
     if top_p is None:
-        return End(_logit(last, dtype), number)
+        return End(_float_of_key(last, dtype), number)
     weight = jnp.exp(row.log_weight(row.logits))
 
     def mass(kept: Array) -> Array:
         return _sum(jnp.where(kept, weight, 0.0))
 
-    def each(at: Array) -> Array:
-        return jnp.exp(row.log_weight(_logit(at, dtype)[:, None]))[:, 0]
+    def weight_at(at: Array) -> Array:
+        return jnp.exp(row.log_weight(_float_of_key(at, dtype)[:, None]))[:, 0]
 
-    goal = top_p * (mass(key > last[:, None]) + number * each(last))
+    goal = top_p * (mass(key > last[:, None]) + number * weight_at(last))
     high = jnp.where(ended, last, _order_key(row.top))
-    at = _greatest(lambda at: mass(key >= at[:, None]) >= goal, last, high)
-    share, missing = each(at), goal - mass(key > at[:, None])
+    at = _bisect_greatest(lambda at: mass(key >= at[:, None]) >= goal, last, high)
+    share, missing = weight_at(at), goal - mass(key > at[:, None])
     needed = jnp.ceil(missing / jnp.where(share > 0, share, 1.0)).astype(jnp.int32)
     needed = jnp.maximum(needed, 1)
     needed = jnp.where(at == last, jnp.minimum(needed, number), needed)
     limited = top_p < 1
-    tau = _logit(jnp.where(limited, at, last), dtype)
+    tau = _float_of_key(jnp.where(limited, at, last), dtype)
     return End(tau, jnp.where(limited, needed, number))
 
 
-def _greatest(holds: Callable, low: Array, high: Array) -> Array:
+def _bisect_greatest(holds: Callable, low: Array, high: Array) -> Array:
     """Returns the greatest integer [R] in `low` .. `high` for which `holds`.
 
     `holds` must be true up to some number and false above it; `low` if it never is.
     """
 
-    def halve(bounds: tuple) -> tuple:
+    def halve_interval(bounds: tuple) -> tuple:
         low, high = bounds
         middle = (low | high) - ((low ^ high) >> 1)  # the mean, rounded up
         yes = holds(middle)
         return jnp.where(yes, middle, low), jnp.where(yes, high, middle - 1)
 
-    return jax.lax.while_loop(lambda b: (b[0] < b[1]).any(), halve, (low, high))[0]
+    return jax.lax.while_loop(
+        lambda b: (b[0] < b[1]).any(), halve_interval, (low, high)
+    )[0]
 
 
 def _order_key(logits: Array) -> Array:
@@ -254,13 +259,13 @@ def _order_key(logits: Array) -> Array:
     return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
 
 
-def _logit(key: Array, dtype: Any) -> Array:
+def _float_of_key(key: Array, dtype: Any) -> Array:
     """Returns the float from which `_order_key` made an integer."""
     bits = jnp.where(key < 0, key ^ jnp.iinfo(key.dtype).max, key)
     return jax.lax.bitcast_convert_type(bits, dtype)
 
 
-def _nth(logits: Array, end: End) -> Array:
+def _nth_equal(logits: Array, end: End) -> Array:
     """Returns the id of the `end.number`-th logit equal to `end.logit`, [R] int32.
 
     It is the last of them if there are fewer, and V - 1 if there is none. The block

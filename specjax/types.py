@@ -20,8 +20,8 @@ BLOCK = 256
 
 
 class Sampling(NamedTuple):
-    """The settings by which each row turns logits into a law (Section 2.2). None is
-    statically off.
+    """The settings by which each row turns logits into a law (Section 2.2). None means
+    that a setting is off at compile time.
 
     temperature: [B] float32, 0 is argmax. top_k: [B] int32, at least 1.
     top_p: [B] float32 in (0, 1]. min_p: [B] float32 in [0, 1].
@@ -34,7 +34,7 @@ class Sampling(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The logits of R contexts that differ from a common row in M places each.
+    """The logits of R contexts, each of which differs from a common row in M places.
 
     Row r is `offset[r] + base`, but `logits[r, m]` at id `ids[r, m]`; an unused place
     has an id of V or more. base [V], offset [R], ids [R, M] int32, logits [R, M].
@@ -47,7 +47,8 @@ class Table(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """The logits of some of the ids, and none of the others (`models.reduced_vocab`).
+    """The logits of some of the ids; the other ids have no logits
+    (`models.reduced_vocab`).
 
     logits [..., K]. ids [K] int32, ascending: whose they are. place [V] int32: where an
     id is among them, K if it is not. The two have no row of their own: all share them.
@@ -63,7 +64,8 @@ Logits = Any
 
 
 class Law(NamedTuple):
-    """The distribution that a token is drawn from: raw logits and five scalars a row.
+    """The distribution that a token is drawn from: raw logits and five scalars for each
+    row.
 
     exp(scale * (z - top) - lse) at the ids with (z, -id) >= (tau, -tie), for the row z.
     logits: [..., V] as the model wrote them, never masked or copied; or a Table, whose
@@ -249,7 +251,7 @@ class Hidden(NamedTuple):
 
 class ModelApply(Protocol):
     """Returns the features of tokens [B, T], a pytree with leaves [B, T, ...], and the
-    cache with them.
+    cache that includes them.
 
     Writes slots start .. start + T - 1, start [B], and attends to slots up to a token's
     own; of a tree, to the text before it and to what its branches say.
@@ -267,8 +269,8 @@ class ModelApply(Protocol):
 
 
 class ModelReadout(Protocol):
-    """Returns the logits [..., V] float32 of features, whose leaves are [..., D]; of a
-    model that only drafts maybe `Reduced`."""
+    """Returns the logits [..., V] float32 of features, whose leaves are [..., D]; a
+    model that only drafts may return `Reduced`."""
 
     def __call__(self, params: Any, features: Any, /) -> Any: ...
 
@@ -280,8 +282,8 @@ class ReadHidden(Protocol):
 
 
 class KeepPath(Protocol):
-    """Returns a cache in which slots start + 0 .. D - 1, start [B], hold what slots
-    start + path held: the nodes of a tree that were kept, one after the other.
+    """Returns a cache in which the slots from start [B] on hold the contents of the
+    slots start + path [B, D]: the nodes of a tree that were kept, one after the other.
 
     path: [B, D], with path[:, i] >= i.
     """
@@ -290,7 +292,8 @@ class KeepPath(Protocol):
 
 
 class Model(NamedTuple):
-    """A language model. Features and readout apart: nobody pays for unread logits.
+    """A language model. Features and readout are separate, so that logits are computed
+    only where they are read.
 
     init, apply, readout: see `ModelInit`, `ModelApply`, `ModelReadout`. vocab: V.
     Features are opaque to all but the model's own functions; `trees`, `chunks` and
@@ -301,7 +304,7 @@ class Model(NamedTuple):
     encodes: whether prompts need `inputs`.
     portion: tokens of one call that its cache has room for besides those that are still
     seen; a longer call is worked off in such portions. None if its cache keeps all.
-    reads: kinds of inputs that are no ids, such as `Features`, that prompts may have,
+    reads: kinds of inputs that are not ids, such as `Features`, that prompts may have,
     with the shape of a row in place of arrays.
     trained: positions that it was trained for, where it goes on beyond them by the same
     arithmetic; None if nothing says.
@@ -346,7 +349,7 @@ class MaskLogits(Protocol):
 
 
 class TokenAutomaton(NamedTuple):
-    """The tokens that a text may go on with, as an automaton; see `models.constrained`.
+    """The tokens that may continue a text, as an automaton; see `models.constrained`.
 
     begin, advance, apply: see `BeginAutomaton`, `AdvanceAutomaton`, `MaskLogits`. State
     is a pytree with leaves [B, ...] of int32, uint32 or float32.
@@ -358,8 +361,8 @@ class TokenAutomaton(NamedTuple):
 
 
 class TargetCall(NamedTuple):
-    """A call of the target, for a drafter that observes it: of a step, or on a portion
-    of a prompt.
+    """A call of the target, in the form that a drafter observes: one of a step, or on a
+    portion of a prompt.
 
     tokens [B, T]: of a step, T = G + 1, the last committed one, then those drafted, of
     which `num` [B] are real; of a prompt, T of its tokens, num = accepted.
@@ -382,8 +385,8 @@ class TargetCall(NamedTuple):
 
 
 class GoOn(Protocol):
-    """Returns a policy's carry, and whether each row's next token is drafted, [B] bool,
-    given a token [B] as it was drawn and the Law [B] that it was drawn from.
+    """Returns a policy's carry, and whether each row's next token is drafted, [B] bool;
+    called with each token [B] once it is drawn, and the Law [B] that it was drawn from.
 
     The token is kept: a token that is dropped for what it is biases the text.
     """
@@ -472,7 +475,7 @@ class Drafter(NamedTuple):
 
 
 class FusedRule(NamedTuple):
-    """The comparison of Algorithm 1, for a kernel that computes it. Static.
+    """The comparison of Algorithm 1, in the form that a kernel computes it. Static.
 
     lenience: l of Appendix A.5, `scaled` whether its residual is p - l q. sigmoid:
     (alpha, beta) of the lossy rule of Wagner et al. (2024), Eq. 5, or None.
@@ -484,14 +487,15 @@ class FusedRule(NamedTuple):
 
 
 class DrawNoise(Protocol):
-    """Returns a verifier's noise, of its own shape, for the iteration that begins at
-    lengths `start` [B], by the rows' keys [B]."""
+    """Returns a verifier's noise, whose shape is its own, for the iteration that begins
+    at lengths `start` [B], from the rows' keys [B]."""
 
     def __call__(self, key: Array, start: Array, gamma: int, vocab: int, /) -> Any: ...
 
 
 class Verify(Protocol):
-    """Returns what is kept of a draft, given the target's Law [B, G + 1]. Pure.
+    """Returns the tokens that are kept of a draft, given the target's Law [B, G + 1].
+    Pure.
 
     keep_residual: whether the verdict has its `residual`.
     """
@@ -508,7 +512,7 @@ class ReadLaw(Protocol):
 
 
 class Verifier(NamedTuple):
-    """The rule that keeps a prefix of a draft and adds a token; all randomness is an
+    """The rule that keeps a prefix of a draft and adds a token; its randomness is an
     argument.
 
     noise, verify: see `DrawNoise`, `Verify`.
@@ -531,7 +535,7 @@ class Verifier(NamedTuple):
 
 class Lossy(NamedTuple):
     """A rule that gives up the target's law. Static. build: (number) -> Verifier;
-    number: the one taken for the bare name; meaning: what it is."""
+    number: the default, for a name without one; meaning: what the number is."""
 
     build: Callable[[float], Verifier]
     number: float
@@ -567,8 +571,8 @@ class PolicyUpdate(Protocol):
 
 
 class Policy(NamedTuple):
-    """The rule that chooses how much to draft next from what was measured, never from
-    the target.
+    """The rule that chooses how much to draft next, from past measurements and never
+    from the target.
 
     init, update: see `PolicyInit`, `PolicyUpdate`.
     go_on: see `GoOn`; None: the budget alone decides.

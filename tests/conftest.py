@@ -1,5 +1,5 @@
-"""Tests run on the CPU, with exact matrix products; a compilation is kept for the next
-run, in `.jax_cache/` of the repository root.
+"""Tests run on the CPU with exact matrix products, and keep compiled programs for the
+next run in `.jax_cache/` of the repository root.
 
 `--compile-quickly`, as `make` has it for all tests, takes the older of XLA's two ways
 to emit code for a CPU, which takes half the time where LLVM optimizes little. Rows of

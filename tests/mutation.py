@@ -57,32 +57,32 @@ A G-test of the real loop's texts, below {NEVER:g} for each.
 """
 
 
-def of_certificate(mutant: Mutant) -> str:
-    """Its line of the page."""
-    certificate = mutants.certified(mutant.name, mutant.rule, mutant.fixture)
+def certificate_line(mutant: Mutant) -> str:
+    """Returns the line of a mutant in the page."""
+    certificate = mutants.certify_mutant(mutant.name, mutant.rule, mutant.fixture)
     tv = "0" if certificate.tv < 1e-6 else f"{certificate.tv:.3f}"
     tv = "void" if "cells" in certificate.broken else tv
     name = mutant.name.replace("|", r"\|")
     return f"| {mutant.rule} | {name} | {tv} | {', '.join(certificate.broken)} |\n"
 
 
-def in_words(mistake: Callable) -> str:
-    """What its docstring says, as a cell of a table."""
+def describe(mistake: Callable) -> str:
+    """Returns a mistake's docstring as a cell of a table."""
     told = " ".join(mistake.__doc__.split()).rstrip(".")
     return f"{told[0].lower()}{told[1:]} |\n"
 
 
-def of_noise(noise: Callable) -> str:
-    return f"| token | {in_words(noise)}"
+def noise_line(noise: Callable) -> str:
+    return f"| token | {describe(noise)}"
 
 
-def of_names() -> str:
-    return "".join([NAMES, *(f"| {in_words(each)}" for each in MISTAKES)])
+def name_lines() -> str:
+    return "".join([NAMES, *(f"| {describe(each)}" for each in MISTAKES)])
 
 
 def page() -> str:
-    parts = [HEAD, *map(of_certificate, mutants.MUTANTS)]
-    parts += [NOISE, *map(of_noise, mutants.NOISES), of_names(), SAMPLED]
+    parts = [HEAD, *map(certificate_line, mutants.MUTANTS)]
+    parts += [NOISE, *map(noise_line, mutants.NOISES), name_lines(), SAMPLED]
     sampled = [f"| {it.verifier} | {it.wrong} |\n" for it in sampled_mutants.MUTANTS]
     return "".join([*parts, *sampled])
 

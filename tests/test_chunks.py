@@ -21,8 +21,8 @@ from tests.support.model_cases import (
     ZERO,
     B,
     T,
-    close,
-    compiled,
+    assert_close,
+    compile_call,
 )
 
 each_cache = pytest.mark.parametrize(
@@ -32,14 +32,14 @@ each_cache = pytest.mark.parametrize(
 
 @each_cache
 def test_a_call_in_portions_gives_the_same_logits_and_cache(case):
-    """Also where the last portion is not whole and ends at the cache's last slot."""
+    """The last portion may be incomplete and end at the cache's last slot."""
     world = case.world()
     start = ZERO + (SLOTS - T) * (np.arange(B) == 1).astype(np.int32)
     whole = case.call(TOKENS, start, case.fresh())
     for width in (2, T + 1) if case is GEMMA2 else (2,):
-        run = compiled(chunks.read_in_portions(world.target, width))
+        run = compile_call(chunks.read_in_portions(world.target, width))
         parts = run(world.target_weights, TOKENS, start, case.fresh())
-        jax.tree.map(lambda a, b: close(a, b, 1e-5), whole, parts)
+        jax.tree.map(lambda a, b: assert_close(a, b, 1e-5), whole, parts)
 
 
 LONG, LENGTHS = 11, np.array([11, 3, 6])
@@ -48,7 +48,7 @@ ROWS = np.random.default_rng(4).integers(1, IDS, (B, LONG))
 
 @each_cache
 def test_a_padded_prompt_in_portions_is_each_row_by_itself(case):
-    """Also where a row ended portions ago, whose last tokens a ring still holds."""
+    """A row may have ended portions ago, and a ring still holds its last tokens."""
     world, length = case.world(), jnp.array(LENGTHS)
     text = np.where(np.arange(LONG) < LENGTHS[:, None], ROWS, 0)
     prompt = case.prompt()._replace(tokens=jnp.array(text), length=length)
@@ -64,7 +64,9 @@ def test_a_padded_prompt_in_portions_is_each_row_by_itself(case):
     whole = jax.jit(functools.partial(case.whole, case.config))
     logits = np.asarray(whole(world.target_weights, jnp.array(ROWS), case.inputs()))
     for width in (2, 4) if case is GEMMA2 else (4,):
-        close(run(world.target_weights, width), logits[np.arange(B), LENGTHS - 1])
+        assert_close(
+            run(world.target_weights, width), logits[np.arange(B), LENGTHS - 1]
+        )
 
 
 def test_a_start_token_alone_is_left_to_the_first_step():
@@ -78,7 +80,8 @@ def test_a_start_token_alone_is_left_to_the_first_step():
 
 
 def test_memory_grows_with_the_length_and_not_its_square():
-    """Of what XLA allocates for temporaries, twice the prompt at most about doubles."""
+    """When the prompt is twice as long, the memory that XLA allocates for temporary
+    arrays about doubles."""
     config = gpt.Config(50, 16, 32, 1, 8)
     model = chunks.read_in_portions(gpt.build(config), 64)
 

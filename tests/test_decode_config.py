@@ -1,4 +1,5 @@
-"""One setting for everything that decodes: its checks, and where a person writes it."""
+"""One class has the settings of everything that decodes; it checks them, and every
+place where a user writes one accepts it."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""README.md and docs: their examples run, and every name in them exists."""
+"""The examples in README.md and docs run, and every name in them exists."""
 
 import ast
 import json
@@ -57,7 +57,7 @@ SPOKEN = ROOT / "specjax/zoo/speech/speech.flac"
 
 
 def commands(program: str) -> list[str]:
-    """What a reader is told to type, each once."""
+    """Returns the commands that a reader is told to type, each once."""
     found = {}
     for page in PAGES:
         for _, block in FENCE.findall(page.read_text("utf-8")):
@@ -123,7 +123,8 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_every_command_runs(desk, monkeypatch, capsys):
-    """In the order of the pages, so that a file is written before it is compared."""
+    """They run in the order of the pages, so that a file is written before it is
+    compared."""
     monkeypatch.setattr(workers, "GPUS", ("/",))
     assert {line.split()[1] for line in commands("specjax")} >= {*BRIEF}
     for line in commands("specjax"):
@@ -162,7 +163,7 @@ def test_the_examples_run_and_are_short(capsys):
 
 
 def test_the_example_with_a_model_that_is_fetched_runs(tmp_path, capsys):
-    """With a small model of the same kind of files in its place."""
+    """A small model of the same kind of files replaces it."""
     for library in ("tokenizers", "jinja2"):
         pytest.importorskip(library)
     block = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
@@ -181,8 +182,8 @@ def test_the_example_with_a_model_that_is_fetched_runs(tmp_path, capsys):
 
 
 def ran(guide: str) -> list[dict]:
-    """What each Python block of a guide leaves, with a small model in the place of the
-    target."""
+    """Returns the names that each Python block of a guide leaves, with a small model in
+    place of the target."""
     text, found = (ROOT / f"docs/guides/{guide}.md").read_text(), []
     for source in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         source = source.replace('"code_target"', '"code_small"')
@@ -241,7 +242,7 @@ def test_files_that_are_named_are_there():
 
 
 def anchors(page: Path) -> set[str]:
-    """Of its headings, as GitHub and myst name them."""
+    """Returns the anchors of the headings, as GitHub and myst name them."""
     heads = re.findall(r"^#+ (.*)", FENCE.sub("", page.read_text("utf-8")), re.M)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
@@ -288,8 +289,8 @@ def test_the_gains_of_methods_are_those_of_the_results():
 
 
 def test_what_is_to_be_run_runs():
-    """Every `python -m MODULE` that a reader is told is a command, and not a module
-    that is imported and ends."""
+    """Every `python -m MODULE` in the documents is a command, and not a module that
+    does nothing when it is run."""
     texts = ["*.md", "Makefile", ".ci/run", "docs/**/*.md", "gin_configs/**/*.gin"]
     texts += [f"{x}/**/*.{y}" for x in PACKAGES for y in ("py", "sh")]
     texts += ["results/*.md"]

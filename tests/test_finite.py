@@ -1,4 +1,4 @@
-"""Logits that are not finite end a decode with one line, whichever rule reads them.
+"""Logits that are not finite end a decode with one line, with every rule.
 
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -31,7 +31,8 @@ SIDES = {"target": finite.TARGET, "draft": finite.DRAFT}
 
 
 def logits() -> dict[str, np.ndarray]:
-    """Two sides that agree, so that drafts are kept up to the fault."""
+    """Returns the logits of two models that agree, so that drafts are kept up to the
+    fault."""
     rng = np.random.default_rng(0)
     p = rng.normal(size=(BATCH, GAMMA + 1, VOCAB)).astype(np.float32)
     sides = {"target": p, "draft": p[:, :GAMMA].copy()}
@@ -42,7 +43,7 @@ def logits() -> dict[str, np.ndarray]:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def verdicts(verifier, temperature: float):
-    """Of a verifier as it is, and guarded."""
+    """Returns the verdicts of a verifier as it is, and of the guarded one."""
     sampling = make_sampling(BATCH, temperature)
     read = verifier.law or probs.standardize
     z, drawn = map(jnp.asarray, logits().values())
@@ -66,7 +67,7 @@ def test_what_is_no_law_is_marked_and_other_verdicts_are_the_same(rule, temperat
 
 
 def test_whoever_decodes_names_the_row_and_the_step():
-    """Each token is the one before it and 1; after 9 there is no law any more."""
+    """Each token is the one before it plus 1; after 9 there is no law."""
     model, vocab = tiny.markov(12), 12
     good = 9.0 * jnp.roll(jnp.eye(vocab), 1, axis=1)
     prompt = make_prompt([[0], [5, 6]])
@@ -90,7 +91,8 @@ def test_whoever_decodes_names_the_row_and_the_step():
 
 @pytest.mark.parametrize("side", ["target", "draft"])
 def test_a_tree_whose_path_has_no_law_ends_with_an_error(side):
-    """After 9 that side has no law; up to there both agree, and paths are kept."""
+    """That side has no law after 9; up to there both sides agree, and paths are
+    kept."""
     model, vocab = tiny.markov(12), 12
     good = 9.0 * jnp.roll(jnp.eye(vocab), 1, axis=1)
     weights = dict.fromkeys(("target", "draft"), good)

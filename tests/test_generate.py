@@ -1,4 +1,5 @@
-"""Whole texts of tiny transformers: the same for every drafter, batch, slot and cut."""
+"""Whole texts of tiny transformers are the same with every drafter, batch, slot and
+end."""
 
 import functools
 
@@ -15,7 +16,7 @@ from specjax.inputs import make_prompt, make_sampling
 from specjax.step import Decoder, build_step, has_ended
 from specjax.types import Params, Prompt, Request, State
 from tests.support import tiny
-from tests.support.drafted import whole
+from tests.support.drafted import build_whole_text_logits
 from tests.support.drafter_cases import BY_NAME, Case
 
 GAMMA, NEW, SLOTS = 2, 24, 36
@@ -39,7 +40,7 @@ each_case = pytest.mark.parametrize("case", CASES)
 
 @functools.cache
 def decoder(case: Case):
-    """One compilation a drafter serves every test of these shapes."""
+    """Returns a decoder, whose compiled program serves every test of these shapes."""
     return generate.build(case.decoder(tiny.transformers(), GAMMA), SLOTS)
 
 
@@ -51,11 +52,12 @@ def baseline():
 def make_request(temperature: float, seed: int = 0, prompt: Prompt = PROMPT) -> Request:
     sampling = make_sampling(BATCH, temperature)
     request = inputs.make_request(jax.random.key(seed), prompt, NEW, sampling)
-    return request._replace(eos=ends_of([()] * BATCH))
+    return request._replace(eos=pad_ends([()] * BATCH))
 
 
-def ends_of(rows) -> np.ndarray:
-    """Ends of text of each row, of one shape in all tests, to share the compilation."""
+def pad_ends(rows) -> np.ndarray:
+    """Returns the end ids of each row, padded to one shape for all tests, so that they
+    share the compilation."""
     return np.array([[*[-1] * (3 - len(row)), *row] for row in rows], np.int32)
 
 
@@ -68,8 +70,8 @@ def decode(case: Case, temperature: float, seed: int = 0) -> Output:
     return answer(case, make_request(temperature, seed))
 
 
-def texts(output: Output) -> list[list[int]]:
-    """Each row's generated tokens."""
+def generated_texts(output: Output) -> list[list[int]]:
+    """Returns the generated tokens of each row."""
     rows = zip(output.tokens, output.length, PROMPT.length, strict=True)
     return [np.asarray(row)[start:end].tolist() for row, end, start in rows]
 
@@ -79,13 +81,13 @@ def assert_same(output: Output, other: Output) -> None:
 
 
 @jax.jit
-def rows_of(tree, rows):
+def take_rows(tree, rows):
     return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
 @jax.jit
-def mixed(tree, others, own):
-    """The rows `own` of the first, and of the second those that are left."""
+def mix_rows(tree, others, own):
+    """Returns the rows `own` of the first tree, and the other rows of the second."""
     return jax.tree.map(lambda leaf, other: other.at[own].set(leaf[own]), tree, others)
 
 
@@ -107,9 +109,12 @@ def greedy_text() -> Output:
 
 
 def test_the_baseline_is_the_argmax_of_a_full_recomputation():
-    """No cache, no prefill, no loop on the device: greedy decoding by definition."""
+    """Greedy decoding by definition has no cache, no prefill and no loop on the
+    device."""
     world = tiny.transformers()
-    each = whole(world.target)(world.target_weights, greedy_text().tokens)
+    each = build_whole_text_logits(world.target)(
+        world.target_weights, greedy_text().tokens
+    )
     tiny.check_greedy(greedy_text(), LENGTHS, each, least=4)
 
 
@@ -134,8 +139,8 @@ def test_a_text_is_its_prompt_then_its_tokens_then_nothing(case):
     assert not np.asarray(got.tokens)[~written].any()
     assert np.all((got.tokens >= 0) & (got.tokens < VOCAB))
     check_counts(got, case)
-    other = texts(decode(case, 1.0, seed=1))  # another key, another text
-    assert all(a != b for a, b in zip(texts(got), other, strict=True))
+    other = generated_texts(decode(case, 1.0, seed=1))  # another key, another text
+    assert all(a != b for a, b in zip(generated_texts(got), other, strict=True))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -155,37 +160,40 @@ def test_gamma_zero_is_autoregression():
     assert not np.any(got.counts.drafted)
 
 
-def cut_at(text: list[int], eos: int) -> list[int]:
+def cut_after_end(text: list[int], eos: int) -> list[int]:
     return text[: text.index(eos) + 1] if eos in text else text
 
 
 @each_case
 def test_whichever_of_several_ids_comes_first_ends_the_row(case):
-    """And only cuts: drafted, added, or not there; in the prompt it ends nothing."""
-    whole = texts(decode(case, 1.0))
+    """The end may be drafted, added, or absent, and cuts only the text after it; in the
+    prompt it ends nothing."""
+    whole = generated_texts(decode(case, 1.0))
     for at in range(GAMMA + 2):
         ends = [
             [-1, text[2 + 2 * row], text[4 + at + row]]
             for row, text in enumerate(whole)
         ]
         ends[0] = [-1, ends[0][2], int(PROMPT.tokens[0, LENGTHS[0] - 1])]
-        got = answer(case, make_request(1.0)._replace(eos=ends_of(ends)))
+        got = answer(case, make_request(1.0)._replace(eos=pad_ends(ends)))
         wanted = [
-            min((cut_at(text, eos) for eos in row), key=len)
+            min((cut_after_end(text, eos) for eos in row), key=len)
             for text, row in zip(whole, ends, strict=True)
         ]
-        assert texts(got) == wanted
+        assert generated_texts(got) == wanted
         check_counts(got, case)
 
 
 @each_case
 def test_a_limit_only_cuts_and_finished_rows_stand_still(case):
-    whole, new = texts(decode(case, 1.0)), np.array([0, 1, 7, NEW])
+    whole, new = generated_texts(decode(case, 1.0)), np.array([0, 1, 7, NEW])
     for shift in range(BATCH):
         lengths = np.roll(new, shift)
         request = make_request(1.0)._replace(limit=PROMPT.length + lengths)
         got = answer(case, request)
-        assert texts(got) == [t[:n] for t, n in zip(whole, lengths, strict=True)]
+        assert generated_texts(got) == [
+            t[:n] for t, n in zip(whole, lengths, strict=True)
+        ]
         check_counts(got, case)
 
 
@@ -193,18 +201,18 @@ def test_a_limit_only_cuts_and_finished_rows_stand_still(case):
 def test_a_rows_text_depends_neither_on_its_slot_nor_on_the_other_rows(case):
     order, request = jnp.array([2, 0, 3, 1]), make_request(1.0)
     whole = decode(case, 1.0)
-    moved = rows_of((PROMPT, request), order)
-    assert_same(answer(case, moved[1], moved[0]), rows_of(whole, order))
+    moved = take_rows((PROMPT, request), order)
+    assert_same(answer(case, moved[1], moved[0]), take_rows(whole, order))
     others = make_prompt([[8, 8, 8, 8, 8], [6, 5], [1], [2, 2, 2]])
     strangers = others, make_request(0.5, 7, others)
     for own in (jnp.array([0, 2]), jnp.array([1, 3])):
-        prompt, asked = mixed((PROMPT, request), strangers, own)
-        assert_same(rows_of(answer(case, asked, prompt), own), rows_of(whole, own))
+        prompt, asked = mix_rows((PROMPT, request), strangers, own)
+        assert_same(take_rows(answer(case, asked, prompt), own), take_rows(whole, own))
 
 
 @functools.cache
 def stepper(case: Case):
-    """The jitted step, and the state after the prefill."""
+    """Returns the compiled step, and the state after the prefill."""
     decoder = case.decoder(tiny.transformers(), GAMMA)
     params = case.params(tiny.transformers())
     begin = jax.jit(lambda params: generate.prefill(decoder, params, PROMPT, SLOTS))
@@ -212,30 +220,30 @@ def stepper(case: Case):
     return functools.partial(step, params, make_request(1.0)), begin(params)
 
 
-def run(case: Case, between) -> list[list[int]]:
-    """Decodes with `between(state)` before every step."""
+def run(case: Case, before_step) -> list[list[int]]:
+    """Decodes, with a call of `before_step(state)` before every step."""
     (step, state), turns = stepper(case), tiny.bound()
     while not np.all(has_ended(make_request(1.0), state)):
         next(turns)
-        state, _ = step(between(state))
-    return texts(Output(state.tokens, state.length, ()))
+        state, _ = step(before_step(state))
+    return generated_texts(Output(state.tokens, state.length, ()))
 
 
 def poison(state: State) -> State:
-    """Ruins all that is stale: drafters are fed the last two tokens anew, and one more
-    for each level above them."""
+    """Ruins everything that is stale: drafters read the last two tokens again, and one
+    more for each level above them."""
     stale = jnp.arange(SLOTS)[None] >= state.length[:, None]
 
-    def ruined(cache, level: int = 1):
+    def ruin_cache(cache, level: int = 1):
         if isinstance(cache, levels.Caches):
-            lower = ruined(cache.lower, level + 1)
-            return levels.Caches(ruined(cache.model, level), lower)
-        return tiny.ruined(cache, jnp.maximum(state.length - 1 - level, 0))
+            lower = ruin_cache(cache.lower, level + 1)
+            return levels.Caches(ruin_cache(cache.model, level), lower)
+        return tiny.ruin_slots(cache, jnp.maximum(state.length - 1 - level, 0))
 
     return state._replace(
         tokens=jnp.where(stale, VOCAB - 1, state.tokens),
-        target_cache=tiny.ruined(state.target_cache, state.length - 1),
-        draft_cache=ruined(state.draft_cache),
+        target_cache=tiny.ruin_slots(state.target_cache, state.length - 1),
+        draft_cache=ruin_cache(state.draft_cache),
     )
 
 
@@ -250,8 +258,9 @@ CACHED = [
 
 @pytest.mark.parametrize("case", CACHED)
 def test_what_is_stale_is_never_read(case):
-    """What is drafted shows in the text, as it is random."""
-    whole = texts(decode(case, 1.0))
+    """The draft's tokens are random and appear in the text, so that stale values would
+    show."""
+    whole = generated_texts(decode(case, 1.0))
     assert run(case, lambda state: state) == run(case, poison) == whole
 
 
@@ -259,6 +268,10 @@ def test_what_is_stale_is_never_read(case):
 def test_the_check_notices_a_slot_that_is_read(name, back):
     def ruin(state):
         at = state.length - back
-        return state._replace(**{name: tiny.ruined(getattr(state, name), at, at + 1)})
+        return state._replace(
+            **{name: tiny.ruin_slots(getattr(state, name), at, at + 1)}
+        )
 
-    assert run(BY_NAME["adaptive"], ruin) != texts(decode(BY_NAME["adaptive"], 1.0))
+    assert run(BY_NAME["adaptive"], ruin) != generated_texts(
+        decode(BY_NAME["adaptive"], 1.0)
+    )

@@ -17,87 +17,107 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("specjax", "pallas_kernels", "experiments", "tests")
 
 
-def ours(names: str) -> tuple[str, ...]:
+def specjax_modules(names: str) -> tuple[str, ...]:
     return tuple(f"specjax.{name}" for name in names.split())
 
 
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
-RUNTIME = ours("runtime")
-LAWS = "specjax.native.laws"  # which compiles what probs, keys and a rule define
-PURE = (*ours("types probs keys"), *RUNTIME)
-STEP = (*PURE, *ours("chunks step inputs generate decode_config"))
-PARTS = ours("models drafters verifiers policies")
-FILES = ours("tokenizers zoo checkpoints")
+RUNTIME = specjax_modules("runtime")
+LAWS = "specjax.native.laws"  # compiles the laws and draws that probs and keys define
+PURE = (*specjax_modules("types probs keys"), *RUNTIME)
+STEP = (*PURE, *specjax_modules("chunks step inputs generate decode_config"))
+PARTS = specjax_modules("models drafters verifiers policies")
+FILES = specjax_modules("tokenizers zoo checkpoints")
 # The drafters that have layers of their own.
-HEADS = ours("drafters.heads drafters.medusa drafters.eagle drafters.eagle3")
-LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
-TEXT = (*LIBRARY, *ours("pretrained drafts prompts fused constraints text"))
+HEADS = specjax_modules("drafters.heads drafters.medusa drafters.eagle drafters.eagle3")
+LIBRARY = (
+    *STEP,
+    *PARTS,
+    *FILES,
+    *specjax_modules("finite native theory trees topologies"),
+)
+TEXT = (*LIBRARY, *specjax_modules("pretrained drafts prompts fused constraints text"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
 RUN = (*CATALOGUE, "experiments.run")
 LEVIATHAN, WAGNER = "experiments.papers.leviathan", "experiments.papers.wagner"
 ROOMS = {
-    **dict.fromkeys(ours("types truncation"), ()),
-    "specjax.runtime": ours("types"),
+    **dict.fromkeys(specjax_modules("types truncation"), ()),
+    "specjax.runtime": specjax_modules("types"),
     "specjax.native": RUNTIME,
     LAWS: (*RUNTIME, "specjax.native"),
     "specjax.theory": RUNTIME,
     "specjax.tokenizers": RUNTIME,
-    "specjax.probs": (*ours("types truncation"), *RUNTIME, LAWS),
-    "specjax.keys": (*ours("types"), LAWS),
-    "specjax.trees": ours("types"),
-    "specjax.topologies": ours("trees"),
-    "specjax.finite": ours("types trees"),
-    "specjax.chunks": ours("types"),
-    "specjax.policies": (*RUNTIME, *ours("types probs")),
-    "specjax.quantized": ours("native"),
-    "specjax.models": (*PURE, *ours("native quantized chunks")),
-    "specjax.verifiers": (*PURE, *ours("trees"), LAWS),
-    "specjax.drafters": (*PURE, *ours("chunks topologies trees")),
-    **dict.fromkeys(HEADS, (*PURE, *ours("models drafters"))),
-    "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
-    "specjax.inputs": (*PURE, *ours("step")),
-    "specjax.generate": (*PURE, *ours("chunks step inputs finite")),
-    "specjax.decode_config": (*PURE, *ours("inputs policies truncation verifiers")),
-    "specjax.zoo": (*PURE, *ours("models drafters.ngram tokenizers quantized")),
-    "specjax.checkpoints": (*PURE, *ours("models tokenizers zoo quantized")),
-    "specjax.pretrained": (*ours("types models"), *FILES),
-    "specjax.drafts": (*LIBRARY, *ours("pretrained prompts.text_files")),
-    "specjax.prompts": ours("models pretrained zoo"),
-    "specjax.fused": (*LIBRARY, *ours("drafts"), "pallas_kernels"),
-    "specjax.constraints": (*RUNTIME, *ours("types pretrained tokenizers")),
-    "specjax.text": (*LIBRARY, *ours("pretrained drafts prompts fused constraints")),
+    "specjax.probs": (*specjax_modules("types truncation"), *RUNTIME, LAWS),
+    "specjax.keys": (*specjax_modules("types"), LAWS),
+    "specjax.trees": specjax_modules("types"),
+    "specjax.topologies": specjax_modules("trees"),
+    "specjax.finite": specjax_modules("types trees"),
+    "specjax.chunks": specjax_modules("types"),
+    "specjax.policies": (*RUNTIME, *specjax_modules("types probs")),
+    "specjax.quantized": specjax_modules("native"),
+    "specjax.models": (*PURE, *specjax_modules("native quantized chunks")),
+    "specjax.verifiers": (*PURE, *specjax_modules("trees"), LAWS),
+    "specjax.drafters": (*PURE, *specjax_modules("chunks topologies trees")),
+    **dict.fromkeys(HEADS, (*PURE, *specjax_modules("models drafters"))),
+    "specjax.step": (
+        *PURE,
+        *specjax_modules("chunks trees drafters.nothing verifiers.token"),
+    ),
+    "specjax.inputs": (*PURE, *specjax_modules("step")),
+    "specjax.generate": (*PURE, *specjax_modules("chunks step inputs finite")),
+    "specjax.decode_config": (
+        *PURE,
+        *specjax_modules("inputs policies truncation verifiers"),
+    ),
+    "specjax.zoo": (
+        *PURE,
+        *specjax_modules("models drafters.ngram tokenizers quantized"),
+    ),
+    "specjax.checkpoints": (*PURE, *specjax_modules("models tokenizers zoo quantized")),
+    "specjax.pretrained": (*specjax_modules("types models"), *FILES),
+    "specjax.drafts": (*LIBRARY, *specjax_modules("pretrained prompts.text_files")),
+    "specjax.prompts": specjax_modules("models pretrained zoo"),
+    "specjax.fused": (*LIBRARY, *specjax_modules("drafts"), "pallas_kernels"),
+    "specjax.constraints": (*RUNTIME, *specjax_modules("types pretrained tokenizers")),
+    "specjax.text": (
+        *LIBRARY,
+        *specjax_modules("pretrained drafts prompts fused constraints"),
+    ),
     "specjax.beam": TEXT,
     "specjax.training": TEXT,
-    "specjax.cli.train_draft": (*TEXT, *ours("cli training")),
-    "specjax.speech": (*TEXT, *ours("beam")),
+    "specjax.cli.train_draft": (*TEXT, *specjax_modules("cli training")),
+    "specjax.speech": (*TEXT, *specjax_modules("beam")),
     "specjax.measure": TEXT,
-    "specjax.exactness": (*TEXT, *ours("measure")),
-    "specjax.configs": (*RUNTIME, *ours("measure native decode_config")),
-    "specjax.cli": (*TEXT, *ours("speech measure exactness configs truncation")),
+    "specjax.exactness": (*TEXT, *specjax_modules("measure")),
+    "specjax.configs": (*RUNTIME, *specjax_modules("measure native decode_config")),
+    "specjax.cli": (
+        *TEXT,
+        *specjax_modules("speech measure exactness configs truncation"),
+    ),
     "specjax": ("specjax",),
-    "pallas_kernels": ours("types probs truncation"),
+    "pallas_kernels": specjax_modules("types probs truncation"),
     "experiments": (),
-    "experiments.records": ours("measure configs"),
-    "experiments.tasks": (*TEXT, *ours("measure")),
+    "experiments.records": specjax_modules("measure configs"),
+    "experiments.tasks": (*TEXT, *specjax_modules("measure")),
     LEVIATHAN: ROWS,
     WAGNER: (*ROWS, LEVIATHAN, "specjax.speech"),
     "experiments.papers.chen": (*ROWS, LEVIATHAN, WAGNER),
     "experiments.kinds": (*ROWS, LEVIATHAN),
-    "experiments.beams": (*ROWS, *ours("beam speech")),
+    "experiments.beams": (*ROWS, *specjax_modules("beam speech")),
     "experiments.masks": ROWS,
     "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.questions": (*ROWS, "specjax.exactness"),
     "experiments.rivals": (
         *ROWS,
-        *ours("speech exactness"),
+        *specjax_modules("speech exactness"),
         "experiments.report",
     ),
     "experiments.canary": (*ROWS, "specjax"),
-    "experiments.training": (*ROWS, *ours("speech training")),
+    "experiments.training": (*ROWS, *specjax_modules("speech training")),
     "experiments.gpu": (*ROWS, "pallas_kernels"),
     "experiments.gpu.kernels.goals": (
         *RUN,
@@ -106,9 +126,14 @@ ROOMS = {
         "specjax.configs",
     ),
     "experiments.catalogue": ("experiments.records",),
-    "experiments.launch": ours("measure cli"),
-    "experiments.run": (*CATALOGUE, *RUNTIME, *ours("configs")),
-    "experiments.report": (*RUN, *RECORDS, *RUNTIME, *ours("theory configs")),
+    "experiments.launch": specjax_modules("measure cli"),
+    "experiments.run": (*CATALOGUE, *RUNTIME, *specjax_modules("configs")),
+    "experiments.report": (
+        *RUN,
+        *RECORDS,
+        *RUNTIME,
+        *specjax_modules("theory configs"),
+    ),
     "experiments.report.lesson": (
         *RUN,
         *ROWS,
@@ -150,16 +175,16 @@ ALLOWED = {
 }
 
 
-def within(name: str, room: str) -> bool:
+def is_within(name: str, room: str) -> bool:
     return name == room or name.startswith(room + ".")
 
 
-def room_of(name: str) -> str:
-    return max((room for room in ROOMS if within(name, room)), key=len)
+def find_room(name: str) -> str:
+    return max((room for room in ROOMS if is_within(name, room)), key=len)
 
 
 def imports(source: str, module: str) -> set[str]:
-    """The modules that a source names, at its top or inside a function."""
+    """Returns the modules that a source names, at its top or inside a function."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -173,15 +198,17 @@ def imports(source: str, module: str) -> set[str]:
     return names
 
 
-def offences(source: str, module: str) -> list[str]:
-    """What `module` imports though it may not."""
-    package, room = module.split(".")[0], room_of(module)
-    excused = [x for place in ALLOWED if within(module, place) for x in ALLOWED[place]]
+def forbidden_imports(source: str, module: str) -> list[str]:
+    """Returns the forbidden imports of `module`."""
+    package, room = module.split(".")[0], find_room(module)
+    excused = [
+        x for place in ALLOWED if is_within(module, place) for x in ALLOWED[place]
+    ]
     offending = []
     for name in sorted(imports(source, module)):
         root = name.split(".")[0]
         if root in PACKAGES:
-            allowed = any(within(name, other) for other in (room, *ROOMS[room]))
+            allowed = any(is_within(name, other) for other in (room, *ROOMS[room]))
         elif package == "specjax":
             allowed = root in DECLARED or root in excused
         else:
@@ -192,7 +219,7 @@ def offences(source: str, module: str) -> list[str]:
 
 
 def modules() -> dict[str, Path]:
-    """Every Python file of the repository's packages, by its dotted name."""
+    """Returns every Python file of the repository's packages, by its dotted name."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     names = [path.relative_to(ROOT).with_suffix("").parts for path in files]
     joined = [".".join(part for part in name if part != "__init__") for name in names]
@@ -202,16 +229,21 @@ def modules() -> dict[str, Path]:
 def test_everyone_keeps_to_their_room():
     files = modules()
     assert {"specjax.step", "specjax.drafters", "specjax.training.loop"} <= {*files}
-    broken = [offences(path.read_text(), module) for module, path in files.items()]
+    broken = [
+        forbidden_imports(path.read_text(), module) for module, path in files.items()
+    ]
     assert not any(broken), "\n".join(itertools.chain(*broken))
 
 
 def test_no_room_imports_what_imports_it():
-    """The rooms of ROOMS by what is imported in fact; `specjax` itself gathers them."""
+    """The graph of the real imports between ROOMS has no cycle; `specjax` itself, which
+    collects them, is left out."""
     graph = {}
     for module, path in modules().items():
-        names = {name for name in imports(path.read_text(), module) if known(name)}
-        graph.setdefault(room_of(module), set()).update(map(room_of, names))
+        names = {
+            name for name in imports(path.read_text(), module) if is_own_package(name)
+        }
+        graph.setdefault(find_room(module), set()).update(map(find_room, names))
     for room, others in graph.items():
         others -= {room, "specjax"}
     order = [*graphlib.TopologicalSorter(graph).static_order()]
@@ -221,7 +253,7 @@ def test_no_room_imports_what_imports_it():
         graphlib.TopologicalSorter(graph).prepare()
 
 
-def known(name: str) -> bool:
+def is_own_package(name: str) -> bool:
     return name.split(".")[0] in PACKAGES
 
 
@@ -252,4 +284,4 @@ specjax.fused: from pallas_kernels import fuse
 @pytest.mark.parametrize("line", [*filter(None, (REFUSED + FREE).splitlines())])
 def test_the_check_notices_and_lets_pass(line):
     module, _, source = line.partition(": ")
-    assert bool(offences(source, module)) == (line in REFUSED)
+    assert bool(forbidden_imports(source, module)) == (line in REFUSED)

@@ -1,4 +1,4 @@
-"""Input that cannot decode is refused before any compute, with the fix."""
+"""Input that cannot be decoded is refused before any compute, with the fix."""
 
 import functools
 import os
@@ -36,12 +36,12 @@ from specjax.step import Decoder
 from specjax.topologies import kary, likeliest, paths
 from specjax.types import Encoded, Features, Model, Params, Prompt, Request, Sampling
 from tests.support import tiny
-from tests.support.jax_settings import set_to
+from tests.support.jax_settings import use_settings
 
 SLOTS, NEW, GAMMA = 20, 8, 3
 
 
-def untouchable(model: Model) -> Model:
+def refuse_calls(model: Model) -> Model:
     def refuse(*_):
         raise AssertionError("a model was traced before its input was checked")
 
@@ -49,7 +49,7 @@ def untouchable(model: Model) -> Model:
 
 
 class Arguments(NamedTuple):
-    """Of a run."""
+    """The arguments of a run."""
 
     decoder: Decoder
     slots: int
@@ -65,7 +65,7 @@ class Arguments(NamedTuple):
 @pytest.fixture(scope="module")
 def good() -> Arguments:
     world = tiny.transformers()
-    target, draft = untouchable(world.target), untouchable(world.draft)
+    target, draft = refuse_calls(world.target), refuse_calls(world.draft)
     decoder = Decoder(target, autoregressive.build(draft, GAMMA))
     prompt = make_prompt([[1, 2, 3], [4]])
     sampling = make_sampling(2, 1.0, top_k=5, top_p=0.9, min_p=0.1)
@@ -85,16 +85,20 @@ def test_a_request_has_an_id_a_row_or_several(good):
     assert request((3, 5)).eos.tolist() == [[3, 5]] * 2
 
 
-def changed(good: Arguments, fields: dict) -> Arguments:
-    """The arguments with other fields, each named by its path."""
+def replace_fields(good: Arguments, fields: dict) -> Arguments:
+    """Returns the arguments with other fields, each named by its path."""
 
-    def put(node, path: list[str], value):
-        value = put(getattr(node, path[0]), path[1:], value) if path[1:] else value
+    def replace_field(node, path: list[str], value):
+        value = (
+            replace_field(getattr(node, path[0]), path[1:], value)
+            if path[1:]
+            else value
+        )
         return node._replace(**{path[0]: value})
 
     for path, value in fields.items():
         value = np.array(value) if isinstance(value, list) else value
-        good = put(good, path.split("."), value)
+        good = replace_field(good, path.split("."), value)
     return good
 
 
@@ -112,20 +116,26 @@ def inputs(tokens=TOKENS, length=LENGTH) -> dict:
 
 
 def encodes(inputs) -> dict:
-    """A target with an encoder, which is to read these."""
+    """Returns a target with an encoder, and these inputs for it."""
     return target(encodes=True) | prompt(inputs=inputs)
 
 
-def heard(inputs) -> dict:
-    """A target that hears windows of 4 frames and 3 bands."""
+def speech_target(inputs) -> dict:
+    """Returns a target whose encoder reads windows of 4 frames and 3 bands, and these
+    inputs."""
     return target(reads=READS) | encodes(inputs)
 
 
 def test_good_input_does_reach_the_models(good):
     hearing = Features(np.zeros((2, 4, 3), "f4")), Encoded(np.zeros((2, 2, 6), "f2"))
-    for fields in ({}, inputs(), encodes((TOKENS, LENGTH)), *map(heard, hearing)):
+    for fields in (
+        {},
+        inputs(),
+        encodes((TOKENS, LENGTH)),
+        *map(speech_target, hearing),
+    ):
         with pytest.raises(AssertionError, match="was traced"):
-            changed(good, fields).run()
+            replace_fields(good, fields).run()
 
 
 WIDE = tiny.transformers().draft_weights | {"embedding": np.zeros((29, 17))}
@@ -164,11 +174,23 @@ REFUSED = [
     (inputs(length=[2, 0]), r"lengths of prompt\.inputs must be in 1\.\.2; got 0 to 2"),
     (inputs(tokens=[[5, 29], [7, 0]]), r"ids of prompt\.inputs must be in 0\.\.28.*29"),
     (target(reads=(Features((4, 3)),)), r"as types\.Features, not NoneType"),
-    (heard((DAMAGED, DAMAGED)), r"types\.Features or types\.Encoded, not tuple"),
-    (heard(Features(np.zeros((2, 4, 3), int))), r"frames must be floating.*got int"),
-    (heard(Features(DAMAGED[..., :2])), r"frames must be \(2, 4, 3\).*got \(2, 4, 2\)"),
-    (heard(Encoded(DAMAGED)), r"states must be \(2, 2, 6\).*got \(2, 4, 3\)"),
-    (heard(Features(DAMAGED)), r"frames must be finite: is the recording damaged\?"),
+    (
+        speech_target((DAMAGED, DAMAGED)),
+        r"types\.Features or types\.Encoded, not tuple",
+    ),
+    (
+        speech_target(Features(np.zeros((2, 4, 3), int))),
+        r"frames must be floating.*got int",
+    ),
+    (
+        speech_target(Features(DAMAGED[..., :2])),
+        r"frames must be \(2, 4, 3\).*got \(2, 4, 2\)",
+    ),
+    (speech_target(Encoded(DAMAGED)), r"states must be \(2, 2, 6\).*got \(2, 4, 3\)"),
+    (
+        speech_target(Features(DAMAGED)),
+        r"frames must be finite: is the recording damaged\?",
+    ),
     (prompt(inputs=Features(DAMAGED)), r"the target reads no speech: load a Whisper"),
 ]
 
@@ -176,14 +198,14 @@ REFUSED = [
 @pytest.mark.parametrize(("fields", "message"), REFUSED, ids=range(len(REFUSED)))
 def test_what_cannot_decode_is_refused_before_any_compute(good, fields, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        changed(good, fields).run()
+        replace_fields(good, fields).run()
 
 
 @pytest.mark.parametrize("flag", jax_flags.REFUSED)
 def test_flags_of_jax_that_nothing_runs_under_are_named(good, flag):
     value = jax_flags.REFUSED[flag][0]
     for run in (good.run, lambda: checkpoints.load("code_small")):
-        with set_to({flag: value}):
+        with use_settings({flag: value}):
             with pytest.raises(ValueError, match=f"^{flag} is '{value}', "):
                 run()
 
@@ -212,26 +234,26 @@ def test_flags_of_xla_are_named_by_one_word_before_jax_computes(monkeypatch):
 
 
 def test_a_stream_is_checked_too(good):
-    bad = changed(good, sampling(top_k=[5, 0]))
+    bad = replace_fields(good, sampling(top_k=[5, 0]))
     with pytest.raises(ValueError, match="top_k"):
         next(generate.build_stream(*bad[:2])(*bad[2:]))
 
 
 def test_the_buffer_that_a_message_asks_for_is_enough(good):
-    tight = changed(good, request(limit=[SLOTS - GAMMA - 1, 9]))
+    tight = replace_fields(good, request(limit=[SLOTS - GAMMA - 1, 9]))
     with pytest.raises(ValueError, match=f"slots={SLOTS} or more"):
         check(*tight._replace(slots=SLOTS - 1))
     # The longest text, whatever room a step needs; drafts of nothing beyond them.
     check(*tight)
     for fields in (target(slots=11, trained=11), {"decoder.drafter.slots": 4}):
-        check(*changed(good, fields))
+        check(*replace_fields(good, fields))
     hot = Sampling(jnp.array([0.0, 2.0]))  # all that it needs
-    check(*changed(good, request(sampling=hot)))
+    check(*replace_fields(good, request(sampling=hot)))
 
 
 def test_texts_beyond_what_a_model_was_trained_for_are_told_of(good):
     with pytest.warns(UserWarning, match="reach 11 tokens .* trained for 10 "):
-        check(*changed(good, target(trained=10)))
+        check(*replace_fields(good, target(trained=10)))
 
 
 def test_prompts_share_widths_where_there_is_room():
@@ -266,10 +288,10 @@ BUILDERS = [
     (lambda: policies.heuristic(start=0), "least <= start; got least=1, start=0"),
     (lambda: copying.build(3, 3, 4), "least must be from 1 to longest, 3; got 4"),
     (lambda: datastore.index([[]]), "a store needs a text of one token or more"),
-    (lambda: trees.check(()), "is no tree"),
-    (lambda: trees.check((-1, 1)), "is no tree"),
-    (lambda: trees.check((-1, -2)), "is no tree"),
-    (lambda: tree.build(MODEL, (0,)), "is no tree"),
+    (lambda: trees.check(()), "is not a tree"),
+    (lambda: trees.check((-1, 1)), "is not a tree"),
+    (lambda: trees.check((-1, -2)), "is not a tree"),
+    (lambda: tree.build(MODEL, (0,)), "is not a tree"),
     (lambda: tree.build(MODEL, (-1, 0, -1)), "is not in levels"),
     (lambda: tree.build(MODEL, (-1,), siblings="twins"), "drawn 'with' or 'without'"),
     (

@@ -1,4 +1,4 @@
-"""Draws depend on seeds and keys alone, whatever JAX is set to."""
+"""Draws depend only on seeds and keys, whatever JAX's settings are."""
 
 import re
 from pathlib import Path
@@ -12,13 +12,13 @@ import pytest
 from specjax import generate, keys, native, probs
 from specjax.decode_config import setting_type
 from specjax.drafters import autoregressive
-from specjax.drafts.models import law_of
+from specjax.drafts.models import build_law
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.runtime import hosts, jax_flags
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny
-from tests.support.jax_settings import set_to
+from tests.support.jax_settings import use_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 HIGHEST = 2**32 - 1
@@ -50,12 +50,13 @@ OTHERS = (
 
 
 def own_key(seed: int) -> jax.Array:
-    """A user's key, of whatever kind is set, whose seed JAX moves by an offset."""
+    """Returns a user's key, of the kind that is set, whose seed JAX changes by an
+    offset."""
     return jax.random.key(seed - jax.config.values["jax_random_seed_offset"])
 
 
 def noise() -> list[np.ndarray]:
-    """What is drawn of keys that are made in every way, rows apart."""
+    """Returns what is drawn with keys that are made in every way, row by row."""
     roots = keys.split(own_key(3), 2)
     rows = jax.vmap(keys.root_key)(jnp.arange(2))
     at = jnp.array([3, 5], jnp.int32)
@@ -66,7 +67,7 @@ def noise() -> list[np.ndarray]:
 
 @pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg", "philox4x32"])
 def test_rows_of_other_keys_draw_other_numbers(impl):
-    """Under vmap rbg draws by the first key, for every row."""
+    """Under vmap, rbg draws with the first key for every row."""
     key = keys.split(jax.random.key(0, impl=impl), 64)
     assert keys.is_safe(key)
     drawn = np.asarray(keys.uniform(key, 0))
@@ -85,21 +86,21 @@ def test_all_bits_of_a_key_count():
 def test_noise_is_the_same_whatever_jax_is_set_to():
     with native.products(native.XLA):  # under one of these flags compiled code rests
         wanted = noise()
-        with set_to(TRACED):
+        with use_settings(TRACED):
             jax.tree.map(np.testing.assert_array_equal, noise(), wanted)
 
 
 class Decoded(NamedTuple):
-    """tokens [B, L] that a pair of tables writes, at every setting of sampling; by what
-    probability, the logarithm [B]; law [B, L, V] of each next token of some texts, by
-    layers."""
+    """tokens [B, L] that a pair of tables writes, with every setting of sampling; the
+    logarithm [B] of their probability; and the law [B, L, V] of each next token of some
+    texts, computed by layers."""
 
     tokens: np.ndarray
     logprob: np.ndarray
     law: np.ndarray
 
 
-def decoded(batch: int = 3) -> Decoded:
+def decode_and_score(batch: int = 3) -> Decoded:
     world, deep = tiny.tables(), tiny.transformers()
     drafter = autoregressive.build(world.draft, 2)
     decoder = Decoder(world.target, drafter, logprobs=True)
@@ -108,7 +109,7 @@ def decoded(batch: int = 3) -> Decoded:
     request = make_request(own_key(0), prompt, 12, sampling)
     params = Params(world.target_weights, world.draft_weights)
     out = generate.build(decoder, 16)(params, prompt, request)
-    shallow = law_of(deep.shallow)
+    shallow = build_law(deep.shallow)
     texts = make_prompt([[i, 5, 8 + i] for i in range(batch)])
     law = jax.jit(lambda *of: probs.dense(shallow(*of)))
     return Decoded(
@@ -119,7 +120,7 @@ def decoded(batch: int = 3) -> Decoded:
 
 
 def difference(wanted: Decoded) -> str | None:
-    """What JAX's settings change of what is decoded, or what else they say."""
+    """Returns how JAX's settings change what is decoded, or their error."""
     refused = [
         f"{name} is {value!r}, and specjax {why}:"
         f" jax.config.update({name!r}, {other!r})"
@@ -127,7 +128,7 @@ def difference(wanted: Decoded) -> str | None:
         if jax.config.values[name] == value
     ]
     try:
-        seen = decoded()
+        seen = decode_and_score()
     except Exception as error:
         return None if [str(error)] == refused else repr(error)[:200]
     if refused:
@@ -140,8 +141,8 @@ def difference(wanted: Decoded) -> str | None:
 
 
 def test_texts_and_laws_are_the_same_whatever_jax_is_set_to():
-    wanted = decoded()
-    with set_to(TRACED):
+    wanted = decode_and_score()
+    with use_settings(TRACED):
         assert difference(wanted) is None
 
 
@@ -150,7 +151,8 @@ APART = {"jax_no_execution", "jax_no_tracing", "jax_distributed_debug"}
 
 
 def settings() -> list[tuple[str, object]]:
-    """Every other value of every setting of JAX that has two, and those named above."""
+    """Returns every other value of each setting of JAX that has two, and those named
+    above."""
     others = [*OTHERS]
     for name, (kind, *_) in jax.config.meta.items():
         value = jax.config.values[name]
@@ -165,16 +167,16 @@ def settings() -> list[tuple[str, object]]:
 
 @pytest.mark.slow
 def test_texts_and_laws_are_the_same_by_every_setting_alone_or_it_is_refused():
-    wanted, differ = decoded(), {}
+    wanted, differ = decode_and_score(), {}
     for name, value in settings():
-        with set_to({name: value}):
+        with use_settings({name: value}):
             differ[name, value] = difference(wanted)
     assert {how: why for how, why in differ.items() if why} == {}
 
 
 def test_every_key_is_made_in_one_place():
-    """Others would be of the kind that a user has set. The canary runs older versions,
-    which lack it."""
+    """Other keys would be of the kind that a user has set. The canary runs older
+    versions, which have no such place."""
     made = re.compile(r"random\.(key|PRNGKey)\b")
     files = [*(ROOT / "specjax").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")]
     makers = {file.stem for file in files if made.search(file.read_text("utf-8"))}

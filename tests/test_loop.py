@@ -1,4 +1,5 @@
-"""The loop as one program: what a step commits, what is traced, and its stream."""
+"""The loop is one program: what a step commits, what is traced, and the stream of its
+texts."""
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +17,15 @@ GAMMA, NEW, SLOTS = 2, 24, 36
 PROMPT = make_prompt([[1, 2, 3], [0]])
 
 
-def request_of(prompt=PROMPT, temperature: float = 1.0, seed: int = 0) -> Request:
+def make_test_request(
+    prompt=PROMPT, temperature: float = 1.0, seed: int = 0
+) -> Request:
     sampling = make_sampling(2, temperature)
     return make_request(jax.random.key(seed), prompt, NEW, sampling)
 
 
 def test_a_step_commits_up_to_an_end_of_text_and_to_the_limit():
-    """Without a loop, which a wrong cut may never end."""
+    """The test has no loop, which an error here could make endless."""
     verdicts = [[7, 1, 2, 3], [1, 7, 2, 7], [1, 2, 3, 7], [1, 2, 3, 4], [1, 2, 3, 4]]
     start, limit = jnp.full(5, 2), jnp.array([9, 9, 9, 9, 4])
     request = Request(None, None, start, limit, jnp.full(5, 7))
@@ -34,7 +37,8 @@ def test_a_step_commits_up_to_an_end_of_text_and_to_the_limit():
 
 
 def test_what_a_step_did_is_counted_to_the_end_of_its_row():
-    """Kept whole, rejected, nothing drafted, ended before, cut by its limit."""
+    """Drafts are kept completely, rejected, empty, after the end of a row, or cut by
+    its limit."""
     start, limit = jnp.full(5, 2), jnp.array([9, 9, 9, 2, 4])
     request = Request(None, None, start, limit, jnp.full(5, 7))
     state = State(jnp.full((5, 9), 5), start, None, None, None)
@@ -53,7 +57,8 @@ def test_what_a_step_did_is_counted_to_the_end_of_its_row():
 
 
 def test_what_a_step_did_with_a_tree_is_counted_by_levels():
-    """Rejected below node 2, at the leaf 1, and where a budget left node 2 a leaf."""
+    """A tree is rejected below node 2, at the leaf 1, and where a budget left node 2
+    without children."""
     start = jnp.full(3, 2)
     request = Request(None, None, start, jnp.full(3, 9), jnp.full(3, 7))
     state = State(jnp.full((3, 9), 5), start, None, None, None)
@@ -77,7 +82,7 @@ def test_what_a_drafter_observes_is_the_last_token_its_draft_and_the_laws_after(
     noting = decoder.drafter._replace(observe=lambda params, cache, kept: kept)
     step = build_step(*decoder._replace(drafter=noting))
     state = generate.prefill(decoder, params, PROMPT, SLOTS)
-    after, info = jax.jit(step)(params, request_of(), state)
+    after, info = jax.jit(step)(params, make_test_request(), state)
     tokens, law, num, count, start, features = after.draft_cache
     assert start.tolist() == [2, 0] and features is None
     assert tokens[:, 0].tolist() == [3, 0] and num.tolist() == [GAMMA] * 2
@@ -96,21 +101,21 @@ def test_one_trace_a_shape():
     counted = world._replace(target=world.target._replace(apply=apply))
     decoder = case.decoder(counted, GAMMA)
     run, params = generate.build(decoder, SLOTS), case.params(world)
-    run(params, PROMPT, request_of())
+    run(params, PROMPT, make_test_request())
     traced = len(calls)
     assert set(calls) == {(2, 3), (2, GAMMA + 1)}
     other = make_prompt([[2, 2], [3, 1, 1]])
-    run(params, other, request_of(other, 0.0, 1))
+    run(params, other, make_test_request(other, 0.0, 1))
     assert len(calls) == traced
     wider = make_prompt([[2, 2, 1, 0], [3]])
-    run(params, wider, request_of(wider, 0.0, 1))
+    run(params, wider, make_test_request(wider, 0.0, 1))
     assert len(calls) > traced  # the count does count
 
 
 def test_the_loop_asks_nothing_of_the_host_and_a_stream_says_the_same():
     world, case = tiny.tables(), BY_NAME["adaptive"]
     decoder = case.decoder(world, GAMMA)
-    arguments = case.params(world), PROMPT, request_of()
+    arguments = case.params(world), PROMPT, make_test_request()
     program = jax.jit(generate.build_loop(decoder, SLOTS)).lower(*arguments).compile()
     with jax.transfer_guard("disallow"):
         output = jax.block_until_ready(program(*arguments))
@@ -132,10 +137,11 @@ def test_the_loop_asks_nothing_of_the_host_and_a_stream_says_the_same():
 
 
 def test_log_probabilities_are_of_the_targets_logits_at_temperature_1():
-    """Where they are asked for: summed by the loop, one a token in a stream."""
+    """They are computed on request: the loop sums them, and a stream has one per
+    token."""
     world, case = tiny.tables(), BY_NAME["adaptive"]
     decoder, params = case.decoder(world, GAMMA), case.params(world)
-    arguments = params, PROMPT, request_of(temperature=0.5)
+    arguments = params, PROMPT, make_test_request(temperature=0.5)
     assert generate.build(decoder, SLOTS)(*arguments).logprob is None
     decoder = decoder._replace(logprobs=True)
     output = generate.build(decoder, SLOTS)(*arguments)

@@ -1,4 +1,4 @@
-"""Notebooks store the output that they give when they run, and they install."""
+"""Notebooks store the output that they give when they run, and can be installed."""
 
 import importlib
 import json
@@ -25,7 +25,7 @@ BRIEF = {"own_draft": ("STEPS, MEASURED = 320, 320, 48", "STEPS, MEASURED = 32, 
 
 
 def answers(notebook: nbformat.NotebookNode) -> list[str]:
-    """What is hidden behind the exercises."""
+    """Returns the hidden answers to the exercises."""
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
     return [text for source in cells for text in ANSWER.findall(source)]
 
@@ -54,11 +54,14 @@ def test_it_is_stored_with_what_it_says(path):
 
 
 def cell_outputs(notebook: nbformat.NotebookNode) -> list[list]:
-    """Returns the output of each cell of code; a drawing is only mentioned, and of a
-    cell that `varies` only the kinds of its outputs are.
+    """Returns the output of each code cell; a drawing is only mentioned, and for a cell
+    that `varies` only the kinds of its outputs are returned.
     """
     return [
-        [kind if varies(cell) else words(output) for kind, output in outputs(cell)]
+        [
+            kind if varies(cell) else comparable_output(output)
+            for kind, output in outputs(cell)
+        ]
         for cell in notebooks.code(notebook)
     ]
 
@@ -71,7 +74,7 @@ def outputs(cell: nbformat.NotebookNode) -> list[tuple]:
     return [(output.output_type, output) for output in cell.outputs]
 
 
-def words(output: nbformat.NotebookNode) -> str | dict:
+def comparable_output(output: nbformat.NotebookNode) -> str | dict:
     """Returns text unchanged, and for other output its kind."""
     if "text" in output:
         return output.text
@@ -90,7 +93,8 @@ def test_it_says_so_again_and_its_answers_hold(path, monkeypatch):
 
 
 def test_the_head_of_a_notebook_is_worth_what_it_says():
-    """Its stored output has a row for each draft: tokens a call at T = 1 and T = 0."""
+    """The stored output has a row for each draft, with the tokens per call at T = 1 and
+    T = 0."""
     stored = nbformat.read(notebooks.FOLDER / "own_draft.ipynb", 4)
     (said,) = [
         output.text

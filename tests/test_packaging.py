@@ -1,4 +1,4 @@
-"""The installed package imports, and rules go by their names."""
+"""The installed package can be imported, and rules are found by their names."""
 
 import re
 import subprocess

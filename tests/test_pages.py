@@ -1,4 +1,4 @@
-"""Pages show no placeholder, and lists of what the API takes."""
+"""Pages have no placeholder, and list what the API accepts."""
 
 import importlib
 import inspect
@@ -97,23 +97,24 @@ def test_a_notebooks_first_cell_names_no_address():
 ELSEWHERE = (ROOT / "docs/guides/elsewhere.md").read_text("utf-8")
 
 
-def ours(page: str) -> str:
-    """The second column of the tables: what stands for another library's name."""
+def second_column(page: str) -> str:
+    """Returns the second column of the tables: our name for a name of another
+    library."""
     rows = re.findall(r"^\| .*", page, re.MULTILINE)
     return "\n".join(row.split(" | ")[1] for row in rows if row.count(" | ") > 1)
 
 
 def test_what_stands_for_the_names_of_others_is_there():
-    flags = {*re.findall(r"--[a-z][a-z-]+", ours(ELSEWHERE))}
+    flags = {*re.findall(r"--[a-z][a-z-]+", second_column(ELSEWHERE))}
     makers = decode.make_parser, measure.make_parser, train_draft.make_parser
     known = {name for make in makers for name in make()._option_string_actions}
     assert len(flags) > 12 and flags <= known, flags - known
-    settings = {*re.findall(r"[`(, ]([a-z_]+)=[,`) ]", ours(ELSEWHERE))}
+    settings = {*re.findall(r"[`(, ]([a-z_]+)=[,`) ]", second_column(ELSEWHERE))}
     functions = specjax.generate_text, specjax.generate_beams
     taken = {x for each in functions for x in inspect.signature(each).parameters}
     options = {"longest", "least"}  # of drafts
     assert len(settings) > 8 and settings <= taken | options, settings - taken
-    named = re.findall(r'policy="([^"]+)"|--policy ([^ `]+)', ours(ELSEWHERE))
+    named = re.findall(r'policy="([^"]+)"|--policy ([^ `]+)', second_column(ELSEWHERE))
     assert len(named) > 4
     for name in filter(None, (a or b for a, b in named)):
         policies.find(name)

@@ -1,4 +1,4 @@
-"""Text to ids and back as transformers does it, folder by folder.
+"""Text becomes ids and text again as in transformers, for each folder.
 
 transformers reads the very files that we read: every class, flag and list of tokens.
 """
@@ -22,11 +22,11 @@ WORDS += " <bos> <eos> <pad> <unk> <|endoftext|> <|start|> <|end|> word <wide>"
 FRAGMENTS = [*SPACES, *f"{WORDS} <extra_id_0> <extra_id_9> <start>".split(" ")]
 
 
-def described(name: str, **fields) -> dict:
+def describe_class(name: str, **fields) -> dict:
     return {"tokenizer_class": name} | fields
 
 
-def numbered(first: int, *tokens: dict) -> dict:
+def number_tokens(first: int, *tokens: dict) -> dict:
     return {str(first + i): value for i, value in enumerate(tokens)}
 
 
@@ -72,12 +72,12 @@ def cases():
     for family, (name, file, model) in FAMILIES.items():
         special = {"additional_special_tokens": ["<|start|>"], "eos_token": "<|end|>"}
         for i, flags in enumerate(FLAGS):
-            config, count = described(name, **flags), sizes(model())
+            config, count = describe_class(name, **flags), sizes(model())
             count += flags.get("extra_ids", 100) if name == "T5Tokenizer" else 0
             legacy = {text: count + i for text, i in LEGACY.items()}
             base = {file: model(), "config_json": {"model_type": "none"}}
             yield f"{family} {i}", base | {"tokenizer_config_json": config}
-            new = config | {"added_tokens_decoder": numbered(count, *NEW)}
+            new = config | {"added_tokens_decoder": number_tokens(count, *NEW)}
             yield f"{family} {i} new", base | {"tokenizer_config_json": new}
             old = {"added_tokens_json": legacy, "special_tokens_map_json": special}
             yield f"{family} {i} old", base | {"tokenizer_config_json": config} | old
@@ -91,15 +91,15 @@ def cases():
         files = {file: model, "config_json": {"model_type": model_type}}
         yield f"{model_type}, no class", files | {"tokenizer_config_json": config}
         if model_type == "mistral":
-            config |= described("LlamaTokenizer")
+            config |= describe_class("LlamaTokenizer")
             yield model_type, files | {"tokenizer_config_json": config}
     for name in ("GPT2Tokenizer", "Qwen2Tokenizer", "RobertaTokenizer"):
         files = folders.vocabulary(name)
         count = len(files["vocab_json"])
-        decoder = {"added_tokens_decoder": numbered(count, *NEW)}
+        decoder = {"added_tokens_decoder": number_tokens(count, *NEW)}
         config = {"config_json": {"model_type": "none"}}
         for i, flags in enumerate([*FLAGS, decoder, decoder | FLAGS[7]]):
-            told = {"tokenizer_config_json": described(name, **flags)}
+            told = {"tokenizer_config_json": describe_class(name, **flags)}
             yield f"{name} {i}", files | config | told
         old = {"added_tokens_json": {text: count + i for text, i in LEGACY.items()}}
         yield f"{name} old", files | config | told | old
@@ -107,13 +107,13 @@ def cases():
     sure = {x: token(f"<{x[:3]}>") for x in ("pad_token", "unk_token")}
     sure = {x: AS_TOKEN | value for x, value in sure.items()}
     for i, fields in enumerate(({}, {"additional_special_tokens": extra}, sure)):
-        told = {"tokenizer_config_json": described("ByT5Tokenizer", **fields)}
+        told = {"tokenizer_config_json": describe_class("ByT5Tokenizer", **fields)}
         yield f"ByT5 {i}", told | {"config_json": {"model_type": "t5"}}
     whole = {"tokenizer_json": text_folders.bpe().to_str()}
     count = text_folders.bpe().get_vocab_size()
-    config = {"added_tokens_decoder": numbered(count, *NEW)}
+    config = {"added_tokens_decoder": number_tokens(count, *NEW)}
     for i, flags in enumerate(FLAGS):
-        told = described("PreTrainedTokenizerFast", **flags)
+        told = describe_class("PreTrainedTokenizerFast", **flags)
         yield f"whole {i}", whole | {"tokenizer_config_json": told}
         yield f"whole {i} new", whole | {"tokenizer_config_json": told | config}
 

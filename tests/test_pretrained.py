@@ -25,7 +25,7 @@ LARGE = SMALL._replace(vocab=320, num_layers=2, tied=False)
 PROMPTS = ["def add(", "class"]
 
 
-def folder_of(folder, config, change=None):
+def load_changed_folder(folder, config, change=None):
     checkpoints.save(folder, (config, tiny_llama.weights(config, 3)))
     tokenizer = bpe()
     if change is not None:
@@ -37,7 +37,9 @@ def folder_of(folder, config, change=None):
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
-    return folder_of(folder / "large", LARGE), folder_of(folder / "small", SMALL)
+    return load_changed_folder(folder / "large", LARGE), load_changed_folder(
+        folder / "small", SMALL
+    )
 
 
 def test_the_draft_has_the_vocabulary_of_its_target(pair):
@@ -54,13 +56,15 @@ def test_the_draft_has_the_vocabulary_of_its_target(pair):
 
 
 def test_text_is_the_targets_own_where_it_has_tokens_that_its_draft_lacks(tmp_path):
-    """It reads and writes such tokens. By `gumbel` its text is the same one as without
-    a draft, at any temperature."""
+    """The target reads and writes such tokens. With `gumbel` the text is the same as
+    without a draft, at any temperature."""
     known = bpe().get_vocab_size()
     config = LARGE._replace(vocab=known + 10)
     words = [f"word{i}" for i in range(10)]
-    target = folder_of(tmp_path / "target", config, lambda x: x.add_tokens(words))
-    draft = folder_of(tmp_path / "draft", SMALL._replace(vocab=known))
+    target = load_changed_folder(
+        tmp_path / "target", config, lambda x: x.add_tokens(words)
+    )
+    draft = load_changed_folder(tmp_path / "draft", SMALL._replace(vocab=known))
     asked = ["def word3 add(", "class"]
     settings = dict(temperature=1.5, rule="gumbel", new_tokens=40)
     alone = specjax.generate_text(target, None, asked, **settings)
@@ -107,11 +111,13 @@ def test_without_tokenizers_such_a_pair_is_refused(pair):
 @pytest.mark.slow
 def test_other_tokenizers_are_paired_by_the_tokens_of_both(pair, tmp_path):
     target, alike = (  # but for one token of 297
-        folder_of(tmp_path / name, LARGE, lambda x, n=name: x.add_special_tokens([n]))
+        load_changed_folder(
+            tmp_path / name, LARGE, lambda x, n=name: x.add_special_tokens([n])
+        )
         for name in ("<reserved>", "<think>")
     )
     assert pretrained.match_vocab(target, alike) == (target, alike)
-    other = folder_of(tmp_path / "other", LARGE)
+    other = load_changed_folder(tmp_path / "other", LARGE)
     # As many ids, which are other tokens.
     whole = json.loads((tmp_path / "other" / "tokenizer.json").read_text())
     vocab = whole["model"]["vocab"]

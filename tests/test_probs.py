@@ -1,4 +1,5 @@
-"""Section 2.2 as one law: against a float64 reference, by hand, and at its edges.
+"""The laws of Section 2.2 agree with a float64 reference, with results by hand, and in
+extreme cases.
 
 What is kept of 10,000 rows is `test_truncation.py`'s.
 Axes: B rows, T tokens, V vocabulary.
@@ -28,20 +29,21 @@ B, V = 8, 11
 
 @jax.jit
 def distribution(logits, sampling):
-    """logits [B, V] -> [B, V]."""
+    """Returns the distributions [B, V] of logits [B, V]."""
     return probs.dense(probs.standardize(logits, sampling))
 
 
 def one_row(logits, temperature: float) -> np.ndarray:
-    """The distribution of at most V logits, filled up to share a compilation."""
+    """Returns the distribution of at most V logits, padded so that all share a
+    compilation."""
     size = len(logits)
     filled = np.pad(np.float32(logits), (0, V - size), constant_values=-np.inf)
-    sampling = settings_of(temperature, V, 1.0, 0.0)
+    sampling = make_settings(temperature, V, 1.0, 0.0)
     return np.asarray(distribution(jnp.tile(filled, (B, 1)), sampling))[0, :size]
 
 
-def settings_of(temperature, top_k, top_p, min_p) -> Sampling:
-    """All four settings, each a number or one a row."""
+def make_settings(temperature, top_k, top_p, min_p) -> Sampling:
+    """Returns all four settings, each a number or one per row."""
     whole = np.broadcast_to(np.int32(top_k), B)
     real = (np.broadcast_to(np.float32(x), B) for x in (temperature, top_p, min_p))
     temperature, top_p, min_p = map(jnp.asarray, real)
@@ -63,7 +65,7 @@ def test_a_law_of_some_ids_is_that_of_all_with_the_others_impossible(heat):
     every = jnp.asarray(random.integers(0, V, (B, 5)))
 
     @jax.jit
-    def seen(logits, sampling):
+    def read_law(logits, sampling):
         law = probs.standardize(logits, sampling)
         one = probs.take(law, jnp.arange(B) % 5)
         shown = (
@@ -74,9 +76,9 @@ def test_a_law_of_some_ids_is_that_of_all_with_the_others_impossible(heat):
         return *shown, probs.at(law, every), probs.race(law, gumbel), law.tie
 
     for setting in ((V, 1.0, 0.0), (4, 0.8, 0.0), (V, 1.0, 0.4)):
-        sampling = settings_of(heat, *setting)
-        some = seen(Reduced(jnp.asarray(z), *known), sampling)
-        for mine, of_all in zip(some[:-1], seen(whole, sampling)[:-1], strict=True):
+        sampling = make_settings(heat, *setting)
+        some = read_law(Reduced(jnp.asarray(z), *known), sampling)
+        for mine, of_all in zip(some[:-1], read_law(whole, sampling)[:-1], strict=True):
             np.testing.assert_allclose(mine, of_all, rtol=1e-6)
         assert np.isin(some[-1], ids).all()
     law = probs.standardize(Reduced(jnp.asarray(z[:, 0]), *known), sampling)
@@ -100,7 +102,7 @@ def test_a_small_temperature_tends_to_argmax_and_shares_among_equals(temperature
 
 @pytest.mark.parametrize("temperature", [-1, 0, 1e-40, 1.17e-38, 1.18e-38, 1e4, 1.1e4])
 def test_a_temperature_is_taken_or_refused_everywhere(temperature):
-    """A number or one a row, a flag, and those of a recording."""
+    """It may be a number, one per row, a flag, or the temperatures of a recording."""
     rows = Sampling(jnp.full(2, temperature, jnp.float32))
     recording = segments.Thresholds(temperatures=(temperature,))
     taken = temperature == 0 or probs.LEAST <= temperature <= probs.MOST
@@ -130,7 +132,7 @@ def test_random_laws_are_those_of_the_reference(kind, dtype):
             rng.choice([0.0, 0.05, 0.3, 1.0], B).astype(np.float32),
         )
         z = jnp.asarray(z, dtype)
-        got, z = distribution(z, settings_of(*each)), np.asarray(z, np.float32)
+        got, z = distribution(z, make_settings(*each)), np.asarray(z, np.float32)
         rows = zip(z, *each, strict=True)
         wanted = [reference(row, Sampling(*setting)) for row, *setting in rows]
         np.testing.assert_array_equal(np.asarray(got) > 0, np.array(wanted) > 0)
@@ -143,7 +145,7 @@ def test_random_laws_are_those_of_the_reference(kind, dtype):
 dense = jax.jit(probs.dense)
 
 
-MIXED = settings_of(
+MIXED = make_settings(
     [0, 1, 1, 1, 0.5, 1, 2, 0],
     [V, 3, V, V, 4, V, 6, 2],
     [1, 1, 0.6] * 2 + [1, 1],
@@ -152,7 +154,8 @@ MIXED = settings_of(
 
 
 def some_laws() -> Law:
-    """[B, 3] laws of V ids with every kind of setting, ties and impossible ids."""
+    """Returns [B, 3] laws of V ids with every kind of setting, ties and impossible
+    ids."""
     z = (2 * jax.random.normal(jax.random.key(2), (B, 3, V))).round()
     return jax.jit(probs.standardize)(z.at[:, :, 4].set(-jnp.inf), MIXED)
 
@@ -164,8 +167,8 @@ def test_a_law_keeps_the_logits_as_they_are():
     assert {leaf.shape for leaf in law[1:5]} == {(2,)}
 
 
-def in_a_table() -> Law:
-    """Of rows that share a table."""
+def make_table_law() -> Law:
+    """Returns the laws of rows that share a table."""
     rng = np.random.default_rng(0)
     rows, row = rng.normal(size=(5, V)).astype("f4"), rng.integers(0, 5, (B, 3))
     table = jax.tree.map(jnp.asarray, shared_table(rows))
@@ -177,7 +180,7 @@ def in_a_table() -> Law:
     return shared
 
 
-@pytest.mark.parametrize("law", [some_laws, in_a_table])
+@pytest.mark.parametrize("law", [some_laws, make_table_law])
 def test_a_law_is_read_by_ids_by_tokens_and_whole(law):
     law = law()
     whole = np.asarray(dense(law))
@@ -200,7 +203,8 @@ SIZES = [1, BLOCK, BLOCK + 1, 2 * BLOCK + 88]
 
 @pytest.mark.parametrize("vocab", SIZES)
 def test_an_impossible_id_is_never_drawn(vocab):
-    """Of what is possible the smallest uniform draws the first, the largest the last"""
+    """Among the possible ids, the smallest uniform draws the first and the largest the
+    last."""
     rows = 64
     rng = np.random.default_rng(vocab)
     weights = rng.random((rows, vocab)) * (rng.random((rows, vocab)) < 0.05)
@@ -220,8 +224,8 @@ def test_an_impossible_id_is_never_drawn(vocab):
 
 
 def test_a_uniform_on_a_border_belongs_to_the_next_id():
-    """Cumulative weight must exceed u: one convention, for kernels to share. One that
-    was rounded up to 1 draws the last possible id."""
+    """The cumulative weight must exceed u: a convention that all kernels share. A
+    uniform that was rounded up to 1 draws the last possible id."""
     quarters, halves = np.zeros((2, BLOCK + 1), np.float32)
     quarters[[0, 1, 3]] = 1, 2, 1
     halves[[3, BLOCK - 2]] = 0.5
@@ -232,7 +236,8 @@ def test_a_uniform_on_a_border_belongs_to_the_next_id():
 
 
 def frequencies_fit(draw) -> float:
-    """The p-value of 20,000 draws from a law over two blocks and a part of a third."""
+    """Returns the p-value of 20,000 draws from a law over two blocks and a part of a
+    third."""
     rng = np.random.default_rng(3)
     vocab, count = 2 * BLOCK + 88, 20_000
     weights = rng.gamma(0.7, size=vocab) * (rng.random(vocab) < 0.5)
@@ -243,8 +248,8 @@ def frequencies_fit(draw) -> float:
     return g_test(observed, weights / weights.sum())
 
 
-def of_blocks_alike(weights, u):
-    """A block by its number instead of its weight."""
+def sample_block_number(weights, u):
+    """Samples a block by its number instead of its weight, which is wrong."""
     start = jnp.minimum(jnp.int32(3 * u[:, :1]), 2) * BLOCK
     here = jnp.arange(weights.shape[1])[None] // BLOCK * BLOCK == start
     return pick(jnp.where(here, weights, 0), u)
@@ -253,12 +258,12 @@ def of_blocks_alike(weights, u):
 def test_frequencies_follow_the_weights_and_broken_draws_are_noticed():
     assert frequencies_fit(pick) > 1e-3
     assert frequencies_fit(lambda w, u: pick(w, u[:, :1].repeat(2, axis=1))) < 1e-6
-    assert frequencies_fit(of_blocks_alike) < 1e-6
+    assert frequencies_fit(sample_block_number) < 1e-6
 
 
 @pytest.mark.parametrize("temperature", [1e-4, 1e-2, 1.0])
 def test_a_low_temperature_costs_no_digits(temperature):
-    """Laws of logits far from zero still sum to 1, and `at` still agrees."""
+    """Laws of logits far from zero still sum to 1, and `at` agrees with them."""
     logits = 30 + 3 * temperature * jax.random.normal(jax.random.key(0), (B, V))
     law = jax.jit(probs.standardize)(logits, make_sampling(B, temperature))
     whole, row, best = np.asarray(dense(law)), np.arange(B), np.argmax(logits, axis=-1)

@@ -1,4 +1,4 @@
-"""Text that one tokenizer's ids write, in those of another."""
+"""The text of one tokenizer's ids becomes ids of another tokenizer."""
 
 from pathlib import Path
 
@@ -10,7 +10,8 @@ from specjax.tokenizers.retokenize import Retokenizer
 
 
 def coder(*pieces: bytes) -> Tokenizer:
-    """Cuts at the longest piece; its first id ends a text, and writes nothing."""
+    """Returns a tokenizer that takes the longest piece; its first id ends a text, and
+    writes nothing."""
     known = {piece: i for i, piece in enumerate(pieces, 1)}
 
     def encode(text: str) -> list[int]:

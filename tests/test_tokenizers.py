@@ -1,4 +1,4 @@
-"""Text to ids and back, by every kind of file that a tokenizer comes in.
+"""Text becomes ids and text again, with every kind of tokenizer file.
 
 What is expected of a folder is what transformers made of it; that we and it agree on
 many more is `tests/test_parity_tokenizers.py`.
@@ -127,15 +127,15 @@ FOLDERS = [  # configuration, text, tokens (␣ is SentencePiece's mark), text a
 ]
 
 
-def described(folder, config):
-    """A folder of this configuration, with the vocabulary of its class."""
+def write_folder(folder, config):
+    """Writes a folder with this configuration, and with the vocabulary of its class."""
     files = tokenizer_folders.vocabulary(config["tokenizer_class"])
     return tokenizer_folders.write(folder, tokenizer_config_json=config, **files)
 
 
 @pytest.mark.parametrize(("config", "text", "names", "decoded"), FOLDERS)
 def test_a_folder_is_read_as_its_class_says(config, text, names, decoded, tmp_path):
-    own = tokenizers.read(described(tmp_path, config))
+    own = tokenizers.read(write_folder(tmp_path, config))
     ids = own.encode(text)
     assert [own.token(i).replace("\u2581", "␣") for i in ids] == names.split()
     assert own.decode(ids) == decoded
@@ -144,7 +144,7 @@ def test_a_folder_is_read_as_its_class_says(config, text, names, decoded, tmp_pa
 def test_older_folders_have_their_tokens_in_files_of_their_own(tmp_path):
     bare = {"tokenizer_class": "LlamaTokenizer"}
     folder = tokenizer_folders.write(
-        described(tmp_path, bare),
+        write_folder(tmp_path, bare),
         added_tokens_json={"<|a|>": 400, "new": 401},
         special_tokens_map_json={"eos_token": {"content": "<|a|>"}},
     )
@@ -155,7 +155,7 @@ def test_older_folders_have_their_tokens_in_files_of_their_own(tmp_path):
 
 def test_a_piece_that_was_kept_free_has_the_name_that_the_folder_gives_it(tmp_path):
     named = LLAMA | {"added_tokens_decoder": {"300": token("<turn>", special=True)}}
-    own = tokenizers.read(described(tmp_path, named))
+    own = tokenizers.read(write_folder(tmp_path, named))
     assert own.encode("é<turn>")[1:] == [300] and own.token(300) == "<turn>"
 
 
@@ -196,7 +196,7 @@ def test_two_files_without_a_word_are_gpt2s(byte_level, tmp_path):
 def in_bytes(request, byte_level, tmp_path_factory):
     """A tokenizer that spells some characters in bytes."""
     folder = {"code": zoo.FOLDER, "bytes": byte_level[0]}.get(request.param)
-    folder = folder or described(tmp_path_factory.mktemp("llama"), LLAMA)
+    folder = folder or write_folder(tmp_path_factory.mktemp("llama"), LLAMA)
     return tokenizers.read(folder, start=1, ends=(2,))
 
 
@@ -213,14 +213,15 @@ def test_a_stream_is_the_text_and_holds_back_broken_characters(in_bytes):
 
 
 def test_what_ids_spell_is_the_text(in_bytes):
-    """Byte for byte, of no special id, and of no id that there is not."""
+    """It is equal byte by byte, without special ids and ids that do not exist."""
     spelled = [in_bytes.token_bytes(i) for i in in_bytes.encode(f"x {TEXT}")]
     assert b"".join(filter(None, spelled)).strip() == f"x {TEXT}".encode()
     assert [in_bytes.token_bytes(i) for i in (1, 2, 10**6)] == [None] * 3
 
 
 def test_what_is_whole_before_a_broken_character_is_kept(in_bytes):
-    """The bytes of two characters, the second cut short, are one run of tokens."""
+    """The bytes of two characters, the second of which is incomplete, are one run of
+    tokens."""
     ids = in_bytes.encode("\U0001f642\U0001f642")
     whole, cut = np.array(ids), len(ids) - 1
     assert in_bytes.decode(ids[:cut]).rstrip("\ufffd").strip() == "\U0001f642"
@@ -248,7 +249,7 @@ def test_a_file_that_cannot_be_read_is_named(byte_level, monkeypatch, tmp_path):
 # Conversations.
 
 
-def templated(folder, template: str, **fields):
+def write_template(folder, template: str, **fields):
     told = {"chat_template": template, **fields}
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
     return folder
@@ -275,7 +276,7 @@ def test_a_conversation_is_rendered_as_the_template_says(tmp_path):
         ("{{ strftime_now('%Y') | int > 2000 }}", {}, "True"),
         (named, {}, "d"),
     ):
-        templated(tmp_path, template, **fields)
+        write_template(tmp_path, template, **fields)
         assert chat.render(tmp_path, MESSAGES) == rendered
     assert chat.render(tmp_path, MESSAGES, {"tools": []}) == "t"
     (tmp_path / "chat_template.jinja").write_text("of its own file")
@@ -292,9 +293,9 @@ def test_its_ids_get_nothing_around_them(byte_level, tmp_path):
     # Older folders name special tokens beside their template.
     (older := tmp_path / "older").mkdir()
     (older / "special_tokens_map.json").write_text('{"bos_token": "<s>"}')
-    assert chat.render(templated(older, "{{ bos_token }}"), MESSAGES) == "<s>"
+    assert chat.render(write_template(older, "{{ bos_token }}"), MESSAGES) == "<s>"
     shutil.copy(byte_level[0] / "tokenizer.json", tmp_path)
-    templated(tmp_path, "{{ bos_token }}hi", bos_token=text_folders.END)
+    write_template(tmp_path, "{{ bos_token }}hi", bos_token=text_folders.END)
     own = tokenizers.read(tmp_path, 0, (0,), encodes=True)
     assert own.converse(MESSAGES) == [0, *byte_level[1].encode("hi").ids]
 
@@ -312,17 +313,17 @@ def test_a_template_that_refuses_or_escapes_is_told(tmp_path, monkeypatch):
         ("{{ 1 // 0 }}", "refuses"),
     ):
         with pytest.raises(ValueError, match=message):
-            chat.render(templated(tmp_path, template), MESSAGES)
+            chat.render(write_template(tmp_path, template), MESSAGES)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setitem(sys.modules, "jinja2.sandbox", None)
     with pytest.raises(ValueError, match=r"pip install 'specjax\[hf\]'"):
-        chat.render(templated(tmp_path, "hi"), MESSAGES)
+        chat.render(write_template(tmp_path, "hi"), MESSAGES)
 
 
 def test_special_ids_are_those_that_the_folder_names(tmp_path):
     assert special_ids(tmp_path) == (None, None)
     added = {"7": {"content": "<s>"}, "8": {"content": "</s>"}}
-    templated(tmp_path, "", eos_token="</s>", added_tokens_decoder=added)
+    write_template(tmp_path, "", eos_token="</s>", added_tokens_decoder=added)
     assert special_ids(tmp_path) == (None, 8)
     (tmp_path / "tokenizer_config.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"tokenizer_config\.json is not JSON"):

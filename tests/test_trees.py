@@ -17,14 +17,14 @@ from tests.support import tiny
 FORK = (-1, -1, 0, 0, 2)
 
 
-def draft_of(*parents, num=None) -> Draft:
+def make_draft(*parents, num=None) -> Draft:
     parent = jnp.array(parents, jnp.int32)
     num = jnp.array(num or [parent.shape[1]] * len(parent))
     return Draft(jnp.arange(parent.size).reshape(parent.shape), num, None, parent)
 
 
 def test_the_next_child_is_live_and_in_order():
-    draft = draft_of(FORK, FORK, num=[5, 3])
+    draft = make_draft(FORK, FORK, num=[5, 3])
     live = jnp.arange(5) < draft.num[:, None]
 
     def find(at: int, after: int) -> list[int]:
@@ -34,13 +34,13 @@ def test_the_next_child_is_live_and_in_order():
     assert find(-1, -1) == [0, 0] and find(-1, 0) == [1, 1] and find(-1, 1) == [5, 5]
     assert find(0, 0) == [2, 2] and find(0, 2) == [3, 5]
     assert trees.is_leaf(draft, jnp.array([2, 2])).tolist() == [False, True]
-    cut = draft_of(FORK, FORK, num=[5, 4])  # by a budget, before the child of node 2
+    cut = make_draft(FORK, FORK, num=[5, 4])  # by a budget, before the child of node 2
     assert trees.is_leaf(cut, jnp.array([2, 2])).tolist() == [False, True]
 
 
 def test_a_tree_is_scored_whole_and_as_one_where_a_policy_has_widths():
-    """Chains are scored by the least width that holds them; a tree's nodes are not the
-    first of a chain."""
+    """Chains are scored with the smallest width that holds them; the first nodes of a
+    tree are not such a chain."""
     asked = []
 
     def apply(params, block, start, cache, *tree):
@@ -48,7 +48,7 @@ def test_a_tree_is_scored_whole_and_as_one_where_a_policy_has_widths():
         return jnp.zeros((*block.shape, 3)), cache
 
     model = tiny.markov(3)._replace(apply=apply)
-    draft, prompt = draft_of(FORK, num=[2]), make_prompt([[0, 1]])
+    draft, prompt = make_draft(FORK, num=[2]), make_prompt([[0, 1]])
     request = make_request(jax.random.key(0), prompt, 8, make_sampling(1, 1.0))
     params = Params(jnp.zeros((3, 3)))
     state = generate.prefill(Decoder(model), params, prompt, 16)
@@ -81,8 +81,8 @@ def test_topologies():
 
 
 def test_no_tree_keeps_more_than_the_likeliest():
-    """Against all trees of so many nodes, and the values of Sequoia's recursion, c(n) =
-    1 + max sum a_i c(n_i), for a = .6, .15, .07, .04, .02."""
+    """It is compared with all trees of as many nodes, and with the values of Sequoia's
+    recursion, c(n) = 1 + max sum a_i c(n_i), for a = .6, .15, .07, .04, .02."""
     shares, accept, untried = (0.6, 0.15, 0.07, 0.04, 0.02), [], 1.0
     for share in shares:
         accept.append(share / untried)
@@ -102,7 +102,7 @@ def test_no_tree_keeps_more_than_the_likeliest():
 
 
 def all_trees(nodes: int) -> list[tuple[int, ...]]:
-    """Every list of parents of so many nodes."""
+    """Returns every list of parents of `nodes` nodes."""
     each = [()]
     for node in range(nodes):
         each = [(*parent, above) for parent in each for above in range(-1, node)]

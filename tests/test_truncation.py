@@ -1,4 +1,4 @@
-"""Truncation against a sort in float64, on 10,000 rows made to mislead it.
+"""Truncation equals a sort in float64, on 10,000 rows that are made to mislead it.
 
 Axes: R rows, V vocabulary.
 """
@@ -23,31 +23,35 @@ MIN_P = (0.0, 0.0, 1e-4, 0.05, 0.5, 1.0)
 
 
 def rows(rng, count: int, vocab: int) -> np.ndarray:
-    """[R, V] float32, of eleven kinds in turn; some id of each row is possible."""
+    """Returns [R, V] float32 rows of eleven kinds in turn; each row has a possible
+    id."""
     z = rng.normal(size=(count, vocab)) * rng.choice([1, 4, 12], (count, 1))
     coin, kind = rng.random((count, vocab)), np.arange(count) % 11
     some = rng.integers(vocab, size=count)
 
-    def of(number: int, values: np.ndarray) -> None:
+    def set_rows(number: int, values: np.ndarray) -> None:
         z[kind == number] = np.broadcast_to(values, z.shape)[kind == number]
 
-    of(1, np.round(z))  # many are equal
-    of(2, np.float64(0.5))  # all are
-    of(3, np.where(coin < 0.9, -np.inf, z))
-    of(4, np.where(coin < 0.6, np.where(coin < 0.3, -0.0, 0.0), np.round(2 * z) / 2))
-    of(5, z + 40 * (np.arange(vocab) == some[:, None]))  # one is nearly all
-    of(6, z * 1e-7)  # all are nearly equal
-    of(7, np.where(coin < 0.5, 3.0, -2.0))
-    of(8, np.where(coin < 0.2, np.nan, z))
-    of(9, np.sort(z, axis=-1))
-    of(10, -np.sort(-np.round(z * 4) / 4, axis=-1) * 1e6)
+    set_rows(1, np.round(z))  # many are equal
+    set_rows(2, np.float64(0.5))  # all are
+    set_rows(3, np.where(coin < 0.9, -np.inf, z))
+    set_rows(
+        4, np.where(coin < 0.6, np.where(coin < 0.3, -0.0, 0.0), np.round(2 * z) / 2)
+    )
+    set_rows(5, z + 40 * (np.arange(vocab) == some[:, None]))  # one is nearly all
+    set_rows(6, z * 1e-7)  # all are nearly equal
+    set_rows(7, np.where(coin < 0.5, 3.0, -2.0))
+    set_rows(8, np.where(coin < 0.2, np.nan, z))
+    set_rows(9, np.sort(z, axis=-1))
+    set_rows(10, -np.sort(-np.round(z * 4) / 4, axis=-1) * 1e6)
     here = np.arange(vocab) == some[:, None]
     return np.float32(np.where(here, np.nan_to_num(z, nan=1, neginf=1), z))
 
 
 @functools.cache
 def case(vocab: int) -> tuple[np.ndarray, Sampling]:
-    """Logits [R, V] and settings [R], of which each is off in a part of the rows."""
+    """Returns logits [R, V] and settings [R], each of which is off in some of the
+    rows."""
     rng, count = np.random.default_rng(vocab), ROWS[vocab]
     top_k = [1, 2, 5, 50, 127, 128, 129, 500, vocab, vocab, 10 * vocab]
     real = (rng.choice(list(v), count) for v in (TEMPERATURES, TOP_P, MIN_P))
@@ -62,8 +66,8 @@ def last_kept(z, sampling: Sampling) -> tuple:
     return law.tau, law.tie
 
 
-def kept_by(z: np.ndarray, tau, tie) -> np.ndarray:
-    """[R, V] bool: what the end of a prefix says, of the ids that are possible."""
+def kept_ids(z: np.ndarray, tau, tie) -> np.ndarray:
+    """Returns [R, V] bool: which possible ids the end of a prefix keeps."""
     tau, tie = np.asarray(tau)[:, None], np.asarray(tie)[:, None]
     ids = np.arange(z.shape[-1])
     return (z > -np.inf) & ((z > tau) | ((z == tau) & (ids <= tie)))
@@ -83,8 +87,11 @@ BROKEN = (
 )
 
 
-def differ(kept, z: np.ndarray, sampling: Sampling, mistake: str) -> np.ndarray:
-    """[R] bool: the rows where not just the prefix by a sort in float64 is kept."""
+def rows_that_differ(
+    kept, z: np.ndarray, sampling: Sampling, mistake: str
+) -> np.ndarray:
+    """Returns [R] bool: the rows in which the kept ids are not the prefix that a sort
+    in float64 gives."""
     z, ids = np.where(np.isnan(z), -np.inf, z).astype(float), np.arange(z.shape[-1])
     temperature, top_k, top_p, min_p = (np.float64(s)[:, None] for s in sampling)
     order = np.argsort(-z, axis=-1, kind="stable")
@@ -104,12 +111,15 @@ def differ(kept, z: np.ndarray, sampling: Sampling, mistake: str) -> np.ndarray:
     last = ids[-1:] if of_all else np.int64(size) - 1
     mass = mass / np.take_along_axis(mass, np.broadcast_to(last, size.shape), axis=-1)
 
-    def reached(share: np.ndarray) -> np.ndarray:
+    def reached_places(share: np.ndarray) -> np.ndarray:
         before = (mass < share).sum(-1, keepdims=True)
         left_out = mistake == "the token that crosses top_p left out"
         return np.where(top_p < 1, np.minimum(before + 1 - left_out, size), size)
 
-    shortest, longest = reached(top_p - ROUNDING), reached(top_p + ROUNDING)
+    shortest, longest = (
+        reached_places(top_p - ROUNDING),
+        reached_places(top_p + ROUNDING),
+    )
     share = weight / weight.sum(-1, keepdims=True)
     with np.errstate(divide="ignore"):
         likely = log_weight >= np.log(min_p)
@@ -127,28 +137,28 @@ def differ(kept, z: np.ndarray, sampling: Sampling, mistake: str) -> np.ndarray:
 
 
 @functools.cache
-def kept(vocab: int) -> np.ndarray:
+def kept_in_vocab(vocab: int) -> np.ndarray:
     z, sampling = case(vocab)
     tau, tie = last_kept(z, sampling)
     named = z[np.arange(len(z)), tie]  # the id that the end names is kept itself
     assert np.all((named == tau) | np.isneginf(tau))
-    return kept_by(z, tau, tie)
+    return kept_ids(z, tau, tie)
 
 
 @pytest.mark.parametrize("vocab", ROWS)
 def test_just_the_prefix_of_a_sort_in_float64_is_kept(vocab):
     assert sum(ROWS.values()) == 10_000
-    wrong = differ(kept(vocab), *case(vocab), CORRECT)
+    wrong = rows_that_differ(kept_in_vocab(vocab), *case(vocab), CORRECT)
     assert not wrong.any(), np.flatnonzero(wrong)
 
 
 @pytest.mark.parametrize("mistake", BROKEN)
 def test_a_mistake_is_seen(mistake):
-    assert differ(kept(129), *case(129), mistake).sum() > 10
+    assert rows_that_differ(kept_in_vocab(129), *case(129), mistake).sum() > 10
 
 
 def test_just_the_mass_is_enough_far_from_the_top_too():
-    """Of 600 equal ids half reach 0.5; of the 400 of top_k, 200."""
+    """Half of 600 equal ids reach 0.5; of the 400 that top_k keeps, 200 do."""
     count, top_k = ROWS[600], np.full(ROWS[600], 600)
     top_k[::2] = 400
     settings = np.ones(count), top_k, np.full(count, 0.5), np.zeros(count)
@@ -159,7 +169,7 @@ def test_just_the_mass_is_enough_far_from_the_top_too():
 
 
 def test_nothing_is_sorted():
-    """Not by the compiler either, which takes some uses of top_k for a sort."""
+    """The compiler does not sort either, which takes some uses of top_k for a sort."""
     program = last_kept.lower(*case(max(ROWS))).compile().as_text()
     assert " sort(" not in program and "while(" in program
 
@@ -167,14 +177,15 @@ def test_nothing_is_sorted():
 # In every surrounding.
 
 
-def some() -> tuple[np.ndarray, Sampling]:
-    """Ten rows of each kind, some that end near the top and some that do not."""
+def sample_rows() -> tuple[np.ndarray, Sampling]:
+    """Returns ten rows of each kind, some of which end near the top and some do not."""
     z, sampling = case(600)
     return z[:110], Sampling(*(setting[:110] for setting in sampling))
 
 
 def test_other_rows_change_nothing():
-    """A row that ends near the top, beside rows that do not and beside argmax rows."""
+    """A row that ends near the top is decoded with rows that do not, and with argmax
+    rows."""
     z, sampling = case(600)
     near = sampling.top_k <= truncation.NEAR
     greedy = sampling._replace(temperature=np.where(near, sampling.temperature, 0))
@@ -184,22 +195,24 @@ def test_other_rows_change_nothing():
 
 @pytest.mark.parametrize("name", ["top_k", "top_p", "min_p", "mapped"])
 def test_a_setting_left_out_is_one_that_limits_nothing_and_rows_may_be_mapped(name):
-    def alone(row):
+    def last_kept_alone(row):
         return last_kept(*jax.tree.map(lambda x: x[None], row))
 
-    z, sampling = some()
+    z, sampling = sample_rows()
     off = dict(top_k=np.full(110, 600), top_p=np.ones(110), min_p=np.zeros(110))
     if name == "mapped":
         off = {}
-        tau, tie = (x[:, 0] for x in jax.jit(jax.vmap(alone))((z, sampling)))
+        tau, tie = (x[:, 0] for x in jax.jit(jax.vmap(last_kept_alone))((z, sampling)))
     else:
         del off[name]
         tau, tie = last_kept(z, sampling._replace(**dict.fromkeys(off)))
-    assert not differ(kept_by(z, tau, tie), z, sampling._replace(**off), CORRECT).any()
+    assert not rows_that_differ(
+        kept_ids(z, tau, tie), z, sampling._replace(**off), CORRECT
+    ).any()
 
 
 def test_float64_logits_are_ordered_in_float64():
-    """In float32 the logits were equal, and so the first ids kept."""
+    """In float32 the logits would be equal, and the first ids would be kept."""
     with jax.enable_x64(True):
         z = 1 + 1e-12 * np.arange(300.0)[None]
         for top_k, top_p in ((5, 1.0), (200, 1.0), (300, 0.0049), (250, 0.9)):
@@ -207,5 +220,5 @@ def test_float64_logits_are_ordered_in_float64():
             tau, tie = last_kept(jnp.asarray(z), sampling)
             count = round(top_k * top_p + 0.4999)
             assert tau.dtype == np.float64
-            kept = np.flatnonzero(kept_by(z, tau, tie)[0])
+            kept = np.flatnonzero(kept_ids(z, tau, tie)[0])
             assert kept.tolist() == list(range(300 - count, 300))

@@ -1,1 +1,1 @@
-"""Calls that drafts save a beam search, by its width."""
+"""Beam search with drafts: the calls of the target that they save, by width."""

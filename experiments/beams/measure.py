@@ -1,4 +1,4 @@
-"""The calls and the time that drafts save beam search, by width.
+"""The calls and the time that drafts save in beam search, by width.
 
 Leviathan et al. (2023), Appendix A.4, describe the method and leave its numbers to
 later work. Every text is searched by itself at each width, plainly and with drafted
@@ -26,7 +26,7 @@ from specjax.theory.estimate import nan_to_none, ratio
 
 
 class BeamSetting(NamedTuple):
-    """The setting of a row.
+    """The setting of a row that times beam search.
 
     widths: w, of each search. times: drafted beams of a level for each beam of the
     target, u / w. gamma, length_penalty, early_stopping: see `BeamConfig`. new_tokens:
@@ -54,8 +54,8 @@ class BeamSetting(NamedTuple):
         )
 
 
-class Searched(NamedTuple):
-    """The search of one text.
+class SearchResult(NamedTuple):
+    """The result of searching with one text.
 
     ids: the tokens of each beam, the best first. calls: of the target. seconds: of
     reading and decoding. encoding: those of them that an encoder of sound took.
@@ -68,12 +68,12 @@ class Searched(NamedTuple):
 
 
 # (index of a text, settings of a search, whether it has a draft) -> the search.
-Search = Callable[[int, BeamConfig, bool], Searched]
+Search = Callable[[int, BeamConfig, bool], SearchResult]
 WAYS = (False, True)  # whether a search has a draft
 
 
 def check_setting(setting: BeamSetting) -> None:
-    """Raises ValueError for a setting that cannot search."""
+    """Raises ValueError for a setting that no search can have."""
     counts = setting.gamma, setting.times, setting.texts, setting.rounds
     if not setting.widths or min(counts) < 1:
         raise ValueError("widths, times, gamma, texts and rounds must be at least 1")
@@ -100,9 +100,9 @@ def compare(search: Search, setting: BeamSetting, *, texts: int) -> dict:
 
 def search_all(
     search: Search, setting: BeamSetting, *, texts: int, label: str
-) -> dict[tuple[int, bool, int], Searched]:
-    """Returns one search of each width and way and text; those that are compared are
-    next to each other in time."""
+) -> dict[tuple[int, bool, int], SearchResult]:
+    """Returns one search for each width, way and text; searches that are compared
+    follow each other in time."""
     return {
         (width, way, i): search(i, setting.search(width), way)
         for i in progress.track(range(texts), label)
@@ -112,10 +112,10 @@ def search_all(
 
 
 def compare_searches(
-    plain: list[list[Searched]], drafted: list[list[Searched]]
+    plain: list[list[SearchResult]], drafted: list[list[SearchResult]]
 ) -> dict:
     """Returns the numbers of one width. plain, drafted: the searches [R + 1][N] of N
-    texts, of which the first are not timed."""
+    texts, of which the first N are a warm-up."""
     calls, alone = (np.array([one.calls for one in way[0]]) for way in (drafted, plain))
     share = ratio(calls, alone)
     speed = ratio(text_seconds(plain), text_seconds(drafted))
@@ -133,12 +133,12 @@ def compare_searches(
     }
 
 
-def text_seconds(rounds: list[list[Searched]]) -> np.ndarray:
+def text_seconds(rounds: list[list[SearchResult]]) -> np.ndarray:
     """Returns the median over the timed rounds of the seconds of each text, [N]."""
     return np.median([[one.seconds for one in turn] for turn in rounds[1:]], axis=0)
 
 
-def decoding_seconds(rounds: list[list[Searched]]) -> np.ndarray:
-    """Returns `text_seconds` without those of encoders of sound."""
+def decoding_seconds(rounds: list[list[SearchResult]]) -> np.ndarray:
+    """Returns `text_seconds` without the time of an encoder of sound."""
     each = [[one.seconds - one.encoding for one in turn] for turn in rounds[1:]]
     return np.median(each, axis=0)

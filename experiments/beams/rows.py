@@ -10,7 +10,7 @@ import numpy as np
 from experiments.beams.measure import (
     BeamSetting,
     Search,
-    Searched,
+    SearchResult,
     check_setting,
     compare,
 )
@@ -40,7 +40,7 @@ def text_row(
     read: Read,
     setting: BeamSetting,
 ) -> Measurement:
-    """Returns the measurement of a pair of texts.
+    """Returns the measurement of a pair on the texts of a task.
 
     Args:
         target, draft: M_p and M_q; the draft is a model.
@@ -65,14 +65,14 @@ def text_row(
 
 
 def read_texts(prompts: Prompts) -> list[list[int]]:
-    """Returns the ids of each prompt, or those that an encoder reads."""
+    """Returns the ids of each prompt, or those that its encoder reads."""
     read = prompts.tokens if prompts.inputs is None else prompts.inputs
     return [[int(i) for i in ids] for ids in read]
 
 
 def text_search(pair: Pair, texts: list[list[int]], *, new_tokens: int) -> Search:
-    """Returns the search of texts, which all have the shape of the longest, so that a
-    width has one program."""
+    """Returns the search of texts, all padded to the longest, so that each width has
+    one program."""
     target, draft = pair
 
     @cache
@@ -80,15 +80,15 @@ def text_search(pair: Pair, texts: list[list[int]], *, new_tokens: int) -> Searc
         drafter = draft if has_draft else None
         return beam.prepare((target, drafter), texts, config, new_tokens=new_tokens)
 
-    def search(i: int, config: BeamConfig, has_draft: bool) -> Searched:
+    def search(i: int, config: BeamConfig, has_draft: bool) -> SearchResult:
         found = beam.decode(take_row(prepare(config, has_draft), i), config.width)
-        return Searched(found.ids[0], found.calls, found.seconds)
+        return SearchResult(found.ids[0], found.calls, found.seconds)
 
     return search
 
 
 def take_row(job: beam.Job, i: int) -> beam.Job:
-    """Returns the job that decodes one row of another."""
+    """Returns the job that decodes one row of another job."""
     prompt = jax.tree.map(lambda rows: rows[i : i + 1], job.prompt)
     limits = job.limits
     limits = limits._replace(most=limits.most[i : i + 1], eos=limits.eos[i : i + 1])
@@ -102,7 +102,8 @@ def speech_row(
     setting: BeamSetting,
     folder: str = "",
 ) -> Measurement:
-    """Returns the measurement of a pair of Whispers, on the first window of recordings.
+    """Returns the measurement of a pair of Whispers, on the first window of each
+    recording.
 
     Args:
         target, draft: M_p and M_q.
@@ -128,8 +129,8 @@ def speech_row(
 
 
 def recordings(folder: str) -> list[Path]:
-    """Returns the recordings of a folder by their names, or the bundled one. Raises
-    ValueError if there is none."""
+    """Returns the recordings of a folder in the order of their names, or the bundled
+    recording. Raises ValueError if the folder has none."""
     files = sorted(Path(folder).glob("*.flac")) if folder else [BUNDLED]
     if not files:
         raise ValueError(f"no file *.flac in {folder}: put recordings there")
@@ -137,8 +138,8 @@ def recordings(folder: str) -> list[Path]:
 
 
 def speech_search(pair: Listeners, files: Sequence[Path]) -> Search:
-    """Returns the search of the first window of recordings. Of its beams the best is
-    kept."""
+    """Returns the search of the first window of each recording, of which only the best
+    beam is returned."""
     size = pair.config.frames
     sounds = [transcripts.frames(file, pair.config.bands)[0] for file in files]
     windows = [np.stack([sequential.cut_window(sound, 0, size)]) for sound in sounds]
@@ -151,9 +152,9 @@ def speech_search(pair: Listeners, files: Sequence[Path]) -> Search:
         using = pair if has_draft else pair._replace(draft=None, shared=False)
         return beams.build(using, DecodeConfig(), config, on_batch=spent.append)
 
-    def search(i: int, config: BeamConfig, has_draft: bool) -> Searched:
+    def search(i: int, config: BeamConfig, has_draft: bool) -> SearchResult:
         decoded = build(config, has_draft)(windows[i], [head], np.zeros(1))
         work = spent.pop()
-        return Searched(decoded.tokens, work.calls, work.seconds, work.encoding)
+        return SearchResult(decoded.tokens, work.calls, work.seconds, work.encoding)
 
     return search

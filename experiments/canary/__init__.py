@@ -1,3 +1,3 @@
-"""A check that an edit did not slow decoding down: one pair is timed beside an earlier
-commit.
+"""A check that an edit did not slow decoding down: one pair is timed at two commits by
+turns.
 """

@@ -56,13 +56,21 @@ def main(arguments: list[str] | None = None) -> int:
     return int(bool(warnings))
 
 
-def unpack(then: str, folder: Path) -> None:
+def unpack(version: str, folder: Path) -> None:
     """Unpacks the packages of a wheel or of a commit into a folder that Python can
     import from.
     """
-    packed = then
-    if not then.endswith(".whl"):
-        command = ["git", "-C", str(ROOT), "archive", "--format=zip", then, *PACKAGES]
+    packed = version
+    if not version.endswith(".whl"):
+        command = [
+            "git",
+            "-C",
+            str(ROOT),
+            "archive",
+            "--format=zip",
+            version,
+            *PACKAGES,
+        ]
         quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         packed = io.BytesIO(subprocess.run(command, check=True, **quiet).stdout)
     with zipfile.ZipFile(packed) as packages:
@@ -71,7 +79,8 @@ def unpack(then: str, folder: Path) -> None:
 
 @contextmanager
 def side(folder: Path, pair: list[str]) -> Iterator[subprocess.Popen]:
-    """Starts a process that compiles every program and then waits for input.
+    """Starts a process of one version, which compiles every program and then waits for
+    input.
 
     Raises:
         SystemExit: the process could not start, or it imported another package.
@@ -97,8 +106,8 @@ def answer(process: subprocess.Popen) -> dict:
 
 
 def time_in_turns(sides: tuple, most: float) -> list[list[dict]]:
-    """Times both sides in turns and returns the seconds of each program, a dictionary a
-    round.
+    """Times both versions in turns; returns the seconds of each program, as one
+    dictionary for each round.
     """
     rounds, begun = [[] for _ in sides], time.monotonic()
     with progress.Bar("timing", round(most), "s") as bar:
@@ -124,10 +133,12 @@ def numbers(rounds: list[dict]) -> dict[str, float]:
     }
 
 
-def compare(then: list[dict], now: list[dict]) -> tuple[list[list[str]], list[str]]:
+def compare(
+    earlier: list[dict], later: list[dict]
+) -> tuple[list[list[str]], list[str]]:
     """Returns a table row for each number, and a warning for each change above MOST."""
-    rows, warnings, here = [], [], numbers(now)
-    for name, old in numbers(then).items():
+    rows, warnings, here = [], [], numbers(later)
+    for name, old in numbers(earlier).items():
         told = f"{100 * (here[name] / old - 1):+.1f} %"
         rows.append([name, *map(markup.number, (old, here[name])), told])
         if abs(here[name] / old - 1) > MOST:

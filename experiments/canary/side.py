@@ -1,4 +1,4 @@
-"""A process that times one side of the comparison and answers in JSON.
+"""The process of one of the two versions: it times programs and answers in JSON.
 
 It times the pair whenever a line comes in. It is run as a file, by a Python that finds
 the package to be timed first. It uses only what every version has: a bundled pair, a

@@ -1,3 +1,1 @@
-"""The rows of the certificate, of other engines' rules, of audits and of the
-microscope.
-"""
+"""Rows of certificates, of other engines' rules, of audits, and of the microscope."""

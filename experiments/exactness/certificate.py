@@ -1,4 +1,4 @@
-"""The certificate as a record: the law of a verifier is enumerated again."""
+"""The certificate of a rule as a record: the rule's law is enumerated again."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The conformance table: the law that each engine's rule gives its text, enumerated.
+"""The conformance table: the law of the text under each engine's rule, enumerated.
 
 Each rule, as `rules` transcribes it, is certified as our own rules are, in float64: its
 texts are compared with those of the same engine's sampler without drafts.
@@ -25,8 +25,8 @@ def build() -> Measurement:
 
 
 def measure(rules: Sequence[Rule] = tuple(engines.RULES)) -> dict:
-    """Returns the numbers of every rule, as `certify_rule` gives them, and the flat
-    names that the table reads.
+    """Returns the numbers of every rule, as `certify_rule` computes them, and the same
+    numbers under the names that the table reads.
     """
     measured = [certify_rule(rule) for rule in rules]
     flat = {f"tv_{entry['key']}": entry["tv"] for entry in measured}
@@ -85,7 +85,9 @@ def impossible_probability(rule: Rule, verifier: Verifier) -> float:
     with jax.enable_x64(True):
         law = enumeration.run(case, (), ()).law
 
-    def can(text: tuple) -> bool:
+    def is_possible(text: tuple) -> bool:
         return all(case.p(text[:i])[x] > 0 for i, x in enumerate(text))
 
-    return float(sum(chance for (text, _), chance in law.items() if not can(text)))
+    return float(
+        sum(chance for (text, _), chance in law.items() if not is_possible(text))
+    )

@@ -1,4 +1,4 @@
-"""The rules of other engines, and the pair of models that each is tested on.
+"""The rules of other engines, each with the pair of models that it is tested on.
 
 engines.json has their names, sources, versions and expected results. A pair is small
 enough to enumerate and has the feature that the rule is about: sampled or argmax
@@ -24,7 +24,7 @@ EXACT, SLOWER, DIFFERS = "exact law", "exact, fewer tokens", "differs"
 
 
 class Rule(NamedTuple):
-    """An engine's rule and the models that it is certified on.
+    """An engine's rule, and the models that it is certified on.
 
     Attributes:
         key: of its numbers in a record.
@@ -44,7 +44,7 @@ class Rule(NamedTuple):
     claim: Claim
 
 
-def cut(model: Callable, kept: int) -> Callable:
+def keep_largest(model: Callable, kept: int) -> Callable:
     """Returns the model with all but its `kept` largest logits set to -inf."""
 
     @functools.cache
@@ -56,7 +56,7 @@ def cut(model: Callable, kept: int) -> Callable:
 
 
 def law(model: Callable, temperature: float = 1.0) -> Callable:
-    """Returns the function from a prefix to the law [V] of a model; temperature 0 is
+    """Returns the function from a prefix to the law [V] of a model; temperature 0 means
     argmax.
     """
     return lambda prefix: reference(model(prefix), Sampling(temperature))
@@ -70,7 +70,7 @@ P, Q = context_free([0.4, 0.3, 0.2, 0.1]), context_free([0.55, 0.25, 0.15, 0.05]
 FOUR = Fixture("fixed laws", 4, P, Q)
 FOUR_ARGMAX = FOUR._replace(name="fixed laws, argmax drafts", drawn=law(Q, 0.0))
 WIDE_P, WIDE_Q = table(4, 1), table(4, 13)
-CUT_P, CUT_Q = cut(WIDE_P, 2), cut(WIDE_Q, 2)
+CUT_P, CUT_Q = keep_largest(WIDE_P, 2), keep_largest(WIDE_Q, 2)
 CUT = Fixture("random, top-k 2", 4, CUT_P, CUT_Q)
 HALF_CUT = Fixture("random, top-k 2, q unfiltered", 4, CUT_P, WIDE_Q)
 HALF_CUT = HALF_CUT._replace(drawn=law(CUT_Q))
@@ -86,9 +86,9 @@ STEEP = TIE._replace(
 )
 
 
-def ordered(temperature: float, top_p: float) -> Fixture:
-    """Returns five logits under both settings; the drafts are certain: id 1 and id 4 in
-    turn.
+def ordered_fixture(temperature: float, top_p: float) -> Fixture:
+    """Returns a fixture of five logits under both settings, with certain drafts: id 1
+    and id 4 in turn.
     """
     name = f"five logits, T {temperature:g}, top-p {top_p:g}"
     target, ids = constant(2.0, 1.5, 1.0, 0.0, -1.0), np.eye(5, dtype=np.float32)
@@ -105,8 +105,8 @@ def sigmoid(digits: int) -> Verifier:
 
 
 def rule_pairs() -> dict[str, tuple]:
-    """Returns, by key, the verifier of a rule, its pair of models, and `plain` where it
-    has one.
+    """Returns, by the key of each rule, its verifier, its pair of models, and its
+    `plain` twin where it has one.
 
     The fixtures "warm" and "cool" are for rules that apply top-k and top-p before the
     temperature.
@@ -114,8 +114,8 @@ def rule_pairs() -> dict[str, tuple]:
     ratio = rules.build(rules.ratio)
     loose = rules.build(rules.ratio, strict=False)
     everything = rules.build(rules.keep_everything)
-    warm, cool = ordered(2.0, 0.6), ordered(0.5, 0.8)
-    late = [rules.truncated_first(it.sampling) for it in (warm, cool)]
+    warm, cool = ordered_fixture(2.0, 0.6), ordered_fixture(0.5, 0.8)
+    late = [rules.build_truncated_first(it.sampling) for it in (warm, cool)]
     warmed, cooled = (rules.build(rule, strict=False) for rule in late)
     return {
         "token": (token.verifier, FOUR),
@@ -133,7 +133,7 @@ def rule_pairs() -> dict[str, tuple]:
         "tpu_cool": (cooled, cool),
         "jaymody_before": (rules.build(rules.argmax_of_ratio), GREEDY),
         "jaymody_own": (ratio, STEEP),
-        "jaymody_argmax": (rules.build(rules.divided_by(0.0, GUARD)), TIE),
+        "jaymody_argmax": (rules.build(rules.build_divided(0.0, GUARD)), TIE),
         "lesson": (rules.without_bonus(ratio), FOUR),
         "sigmoid_1e3": (sigmoid(3), FOUR),
         "sigmoid_1e4": (sigmoid(4), FOUR),

@@ -1,4 +1,4 @@
-"""Decoders that are broken on purpose, which an audit must not pass.
+"""Decoders that are broken on purpose, which an audit must reject.
 
 Their texts look as good as right ones, and no test on a small vocabulary contains them.
 Each function takes (draft, verifier) and returns both, one of them broken.
@@ -28,15 +28,15 @@ HOTTER = 1.1  # by how much a draft's law is hotter than what draws its tokens
 def draft_temperature(
     draft: DraftSource, verifier: Verifier
 ) -> tuple[DraftSource, Verifier]:
-    """Breaks the draft: tokens are drawn at T / HOTTER, while the law they carry says
-    T.
-    """
+    """Breaks the draft: tokens are drawn at T / HOTTER, while their law claims T."""
     if draft.regime != SAMPLED:
         raise ValueError(f"{draft.name} draws from no logits of its own: name a model")
-    return draft._replace(factory=recipe(_colder, factory=draft.factory)), verifier
+    return draft._replace(
+        factory=recipe(_build_colder_draft, factory=draft.factory)
+    ), verifier
 
 
-def _colder(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
+def _build_colder_draft(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
     def begin(key: Array, request: Request, state: State, gamma: int) -> Callable:
         setting = Sampling(request.sampling.temperature / HOTTER)
         sharper = draw(key, request._replace(sampling=setting), state, gamma)

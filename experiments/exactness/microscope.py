@@ -1,5 +1,5 @@
-"""The microscope: how much rounding changes a greedy text. A row is a pair, a dtype and
-some gammas.
+"""Rows of the microscope: how much rounding changes the greedy texts of a pair, in one
+dtype, at some gammas.
 
 At T = 0 the speculative texts are compared with the texts of the same calls without a
 draft, with the texts of calls on one token, and with one forward pass of the full text:
@@ -63,7 +63,8 @@ def measure(
     task: str,
     setting: DivergenceSetting,
 ) -> dict:
-    """Returns plain numbers; a name that ends in `_g4` is of gamma 4, see `numbers`."""
+    """Returns plain numbers; a name that ends in `_g4` is that of gamma 4, see
+    `numbers`."""
     chosen = fused.for_setting(*pair, setting)
     report = divergence.examine(pair, prompts, setting, chosen)
     return numbers(report) | {
@@ -77,7 +78,7 @@ def measure(
 
 
 def numbers(report: Report) -> dict:
-    """Returns the numbers that a record has of a report, over all gammas and for each
+    """Returns the numbers of a report that a record has, over all gammas and for each
     gamma.
 
     `margin_10%` is the quantile of z1 - z2 over the `tokens` tokens.

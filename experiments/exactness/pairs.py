@@ -42,7 +42,7 @@ from specjax.verifiers import match, rejection, token
 SHARED, ARGMAX, REUSED, STALE, LOWER, LEVELS = 1, 2, 3, 4, 5, 6
 FAULTS = {
     SHARED: ("shared", "every draw of a draft has the noise of its first"),
-    ARGMAX: ("argmax", "the first token is the likeliest; its law says it was drawn"),
+    ARGMAX: ("argmax", "the first token is the most likely; its law says it was drawn"),
     REUSED: ("reused", "every slot has the first one's coin, which also draws"),
     STALE: ("stale", "the rule has the same noise in every call"),
     LOWER: ("lower", "the last draft's law stands in for that of the model above it"),
@@ -77,7 +77,8 @@ def build(draft: str, gamma: int, *, policy: str, texts: int, seed: int) -> Meas
 def measure(
     source: DraftSource, *, name: str, gamma: int, policy: str, calls: int, seed: int
 ) -> dict:
-    """Tests the texts of each rule, and counts pairs and faults.
+    """Tests the texts of each rule, and counts the pairs and the faults that passed and
+    failed.
 
     Returns:
         pairs: the results of `test_rules`.
@@ -115,8 +116,8 @@ def measure(
 
 @functools.cache
 def chain_rules() -> tuple[list[str], dict[str, str]]:
-    """Returns the rules with their own program for chains, and for each other rule the
-    rule whose program it shares.
+    """Returns the rules that have their own program for chains, and for each other rule
+    the rule whose program it shares.
 
     Raises:
         RuntimeError: a rule that should share a program has another one.
@@ -130,7 +131,7 @@ def chain_rules() -> tuple[list[str], dict[str, str]]:
 
 
 def program(rule: Verifier) -> str:
-    """Returns the operations that a rule computes for a chain, as text."""
+    """Returns, as text, the operations that a rule computes for a chain."""
     gamma, key = 3, jax.random.split(keys.root_key(0), 2)
     law = probs.standardize(jnp.zeros((2, gamma + 1, 3)), make_sampling(2, 1.0))
     tokens, num = jnp.zeros((2, gamma), jnp.int32), jnp.full(2, gamma)
@@ -152,8 +153,8 @@ def test_rules(
     calls: int,
     seed: int,
 ) -> list[dict]:
-    """Returns the test results of every rule that accepts a draft, by the names of
-    `sampled_texts.TextReport`, and of its faults.
+    """Returns the test results of every rule that accepts a draft, and of the rule's
+    faults, under the names of `sampled_texts.TextReport`.
 
     Args:
         chosen: the rules to test; all if it is empty.
@@ -180,7 +181,7 @@ def test_rules(
             faults = [
                 dict(zip(("name", "says"), FAULTS[fault], strict=True))
                 | to_json(test_fault(how, fault, calls))
-                for fault in faults_of(source, each[number])
+                for fault in find_faults(source, each[number])
             ]
             right = to_json(how(calls=calls))
             found.append({"rule": name} | right | {"faults": faults})
@@ -190,7 +191,8 @@ def test_rules(
 def test_fault(
     certify: Callable[..., sampled_texts.TextReport], fault: int, calls: int
 ) -> sampled_texts.TextReport:
-    """Returns what one call's texts with a fault show, or else those of all `calls`."""
+    """Returns the report on one call's texts with a fault, or on those of all `calls`
+    if one call does not show it."""
     found = certify(fault=fault, calls=1)
     return certify(fault=fault, calls=calls) if found.passed else found
 
@@ -199,8 +201,8 @@ def to_json(found: sampled_texts.TextReport) -> dict:
     return found._asdict() | {"passed": found.passed}
 
 
-def faults_of(source: DraftSource, rule: Verifier) -> list[int]:
-    """Returns the faults that the texts of a rule would show.
+def find_faults(source: DraftSource, rule: Verifier) -> list[int]:
+    """Returns the faults that the texts of a rule can show.
 
     Faults of the draft count only where the rule reads the draft's law. `rejection`
     never keeps a certain token, nor one of a law that lacks ids of the target, where
@@ -225,18 +227,20 @@ def faults_of(source: DraftSource, rule: Verifier) -> list[int]:
 
 
 def apply_fault(drafter: Drafter, rules: Sequence[Verifier], fault: Array) -> tuple:
-    """Returns the drafter and the rules with one of FAULTS; 0 is none."""
-    return draft_of(drafter, fault), [rule_of(rule, fault) for rule in rules]
+    """Returns the drafter and the rules with one of FAULTS; 0 means no fault."""
+    return build_broken_draft(drafter, fault), [
+        build_broken_rule(rule, fault) for rule in rules
+    ]
 
 
-def draft_of(drafter: Drafter, fault: Array) -> Drafter:
+def build_broken_draft(drafter: Drafter, fault: Array) -> Drafter:
     def draft(
         key: Array, params: Any, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, Any]:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(one_slot(fault == SHARED))
-            stack.enter_context(law_of_lower(fault == LOWER))
-            stack.enter_context(one_key(fault == LEVELS, request.key))
+            stack.enter_context(share_slot(fault == SHARED))
+            stack.enter_context(use_lower_law(fault == LOWER))
+            stack.enter_context(share_key(fault == LEVELS, request.key))
             made, cache = drafter.draft(key, params, request, state, *go_on)
         if made.law is None:
             return made, cache
@@ -249,8 +253,8 @@ def draft_of(drafter: Drafter, fault: Array) -> Drafter:
 
 
 @contextlib.contextmanager
-def one_slot(on: Array) -> Iterator[None]:
-    """Gives every slot the noise of slot 0 where `on`, while a function is traced."""
+def share_slot(on: Array) -> Iterator[None]:
+    """Gives every slot the noise of slot 0, if `on`, while a function is traced."""
     gumbels, uniforms = keys.gumbels, keys.uniforms
 
     def first_slot(slots: Array | int) -> Array:
@@ -265,8 +269,8 @@ def one_slot(on: Array) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def law_of_lower(on: Array) -> Iterator[None]:
-    """Gives each token of a hierarchy the law of the draft below where `on`, while a
+def use_lower_law(on: Array) -> Iterator[None]:
+    """Gives each token of a hierarchy the law of the draft below it, if `on`, while a
     function is traced."""
     whole_law = levels.mark_lost
 
@@ -284,9 +288,9 @@ def law_of_lower(on: Array) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def one_key(on: Array, key: Array) -> Iterator[None]:
-    """Gives each level of a hierarchy the coins of its target where `on`, while a
-    function is traced."""
+def share_key(on: Array, key: Array) -> Iterator[None]:
+    """Gives each level of a hierarchy the random numbers of its target, if `on`, while
+    a function is traced."""
     right = levels.round_keys
 
     def target_key(own: Array, count: Array) -> Array:
@@ -296,7 +300,7 @@ def one_key(on: Array, key: Array) -> Iterator[None]:
         yield
 
 
-def rule_of(rule: Verifier, fault: Array) -> Verifier:
+def build_broken_rule(rule: Verifier, fault: Array) -> Verifier:
     def noise(key: Array, start: Array, gamma: int, vocab: int) -> Any:
         start = jnp.where(fault == STALE, 0, start)
         right = rule.noise(key, start, gamma, vocab)

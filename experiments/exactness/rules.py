@@ -24,8 +24,7 @@ from specjax.verifiers import block, token
 
 @functools.cache
 def build(rule: Callable, strict: bool = True) -> Verifier:
-    """Returns the verifier of a rule that stops at the first token that it does not
-    keep.
+    """Returns the verifier of a rule that stops at the first token that it rejects.
 
     A token is kept where u is below its chance; unless `strict`, also where u equals
     it, so that at u = 0 a token with no chance at all is kept.
@@ -48,8 +47,8 @@ def build(rule: Callable, strict: bool = True) -> Verifier:
 
 
 def test_draft(p: Array, q: Array, draft: Draft) -> tuple[Array, Array]:
-    """Keeps x with probability min(1, p(x) / q(x)); the residual is max(0, p - q), the
-    extra token is drawn from p.
+    """Keeps x with probability min(1, p(x) / q(x)); the residual is max(0, p - q), and
+    the extra token is drawn from p.
 
     Args:
         p: weights [B, G + 1, V].
@@ -79,7 +78,7 @@ def argmax_of_ratio(target: Law, draft: Draft) -> tuple[Array, Array]:
 
 
 @functools.cache
-def divided_by(temperature: float, guard: float) -> Callable:
+def build_divided(temperature: float, guard: float) -> Callable:
     """Returns Algorithm 1 with the laws of softmax(logits / (temperature + guard))."""
 
     def rule(target: Law, draft: Draft) -> tuple[Array, Array]:
@@ -91,7 +90,7 @@ def divided_by(temperature: float, guard: float) -> Callable:
 
 
 @functools.cache
-def truncated_first(sampling: Sampling) -> Callable:
+def build_truncated_first(sampling: Sampling) -> Callable:
     """Returns the rule that applies top-k and top-p at T = 1 and the temperature after
     them, for certain drafts.
 
@@ -131,12 +130,13 @@ def sigmoid(scale: float) -> Callable:
 
 
 def keep_everything(target: Law, draft: Draft) -> tuple[Array, Array]:
-    """Keeps every drafted token, whatever the laws are: a control."""
+    """Keeps every drafted token, whatever the laws: a control."""
     return jnp.ones(draft.tokens.shape), probs.dense(target)
 
 
 def without_bonus(verifier: Verifier) -> Verifier:
-    """Returns the same rule in a loop that adds no token to a draft that is kept whole.
+    """Returns the same rule in a loop that adds no token after a draft that is kept
+    whole.
 
     A verdict must have an extra token, so the last drafted token takes its place.
     """

@@ -1,3 +1,2 @@
-"""The measurements that need an accelerator; `run_all.sh` runs all of them, stage by
-stage.
-"""
+"""Measurements that need an accelerator; `run_all.sh` runs all of them, stage by
+stage."""

@@ -1,4 +1,5 @@
-"""The bytes that a host reads of a checkpoint for its half of a mesh, and its memory.
+"""The bytes of a checkpoint that a host reads for its half of a mesh, and the memory
+that it takes.
 
 Two processes load one checkpoint of random weights as two hosts do, each with four of
 the eight devices over which a CPU splits the matrices (`runtime.mesh`). A CPU's devices
@@ -42,7 +43,7 @@ GIVEN_BACK = {"MALLOC_TRIM_THRESHOLD_": "100000"}
 
 
 class ReadingSetting(NamedTuple):
-    """The setting of a row of reading.
+    """The setting of a row of the table of reading.
 
     Attributes:
         format: of `FORMATS`.
@@ -61,7 +62,7 @@ def build(setting: ReadingSetting) -> Measurement:
 
 
 def measure(setting: ReadingSetting) -> dict:
-    """Returns the numbers of the host with the larger ones.
+    """Returns the numbers of the host that has the larger ones.
 
     read: bytes that a host reads over its share of the file. peak: the most memory that
     it takes over what its devices hold; peak_kept: with the memory that glibc keeps.
@@ -96,8 +97,8 @@ def environment(hosts: int) -> dict[str, str]:
 
 
 def load_on_hosts(path: Path, more: dict[str, str]) -> list[dict]:
-    """Returns the output of each host, with `peak` of its memory as seen from another
-    process.
+    """Returns the output of each host, with the `peak` of its memory as seen from
+    another process.
     """
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -122,8 +123,8 @@ def load_on_hosts(path: Path, more: dict[str, str]) -> list[dict]:
 
 
 def anonymous_bytes(process: int | str) -> int:
-    """Returns the bytes of a process's memory that no file backs; 0 once it has
-    ended.
+    """Returns the bytes of a process's memory that are not backed by a file; 0 once the
+    process has ended.
     """
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
@@ -137,15 +138,16 @@ def anonymous_bytes(process: int | str) -> int:
 
 
 def write(folder: str, format: str, smaller: int) -> None:
-    """Writes random weights; Orbax's are written by eight devices, a chunk each."""
+    """Writes random weights; eight devices write those of Orbax, each of them one
+    chunk."""
     config, folder = scaled_config(format, smaller), Path(folder)
     family = families.of(config)
     rng = np.random.default_rng(0)
 
-    def fresh(leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+    def random_leaf(leaf: jax.ShapeDtypeStruct) -> np.ndarray:
         return rng.standard_normal(leaf.shape, np.float32)
 
-    params = jax.tree.map(fresh, family.abstract_params(config))
+    params = jax.tree.map(random_leaf, family.abstract_params(config))
     match format:
         case "huggingface":
             checkpoints.save(folder, (config, params), FILE // smaller)
@@ -153,7 +155,7 @@ def write(folder: str, format: str, smaller: int) -> None:
             checkpoints.t5x.save(folder, 1, params)
         case "orbax":
             with mesh.using(MESH):
-                by_orbax(folder, jax.device_put(params, sharding.shardings(config)))
+                write_orbax(folder, jax.device_put(params, sharding.shardings(config)))
 
 
 def scaled_config(format: str, smaller: int):
@@ -162,8 +164,8 @@ def scaled_config(format: str, smaller: int):
     return whole._replace(**sizes)
 
 
-def by_orbax(folder: Path, params) -> None:
-    """Writes a checkpoint as T5X does."""
+def write_orbax(folder: Path, params) -> None:
+    """Writes a checkpoint in the way that T5X does."""
     import orbax.checkpoint as ocp
 
     options = ocp.CheckpointManagerOptions(
@@ -198,8 +200,8 @@ def host(place: str, rank: int, path: str) -> None:
 
 
 def count_bytes() -> list[int]:
-    """Returns a list that grows with the bytes of each part that is read of safetensors
-    from now on.
+    """Returns a list to which the bytes of each part are appended that is read of
+    safetensors from now on.
     """
     reads, opened = [], archive.open_safetensors
 

@@ -1,1 +1,1 @@
-"""Acceptance by kind of token, by its place and by its length."""
+"""Acceptance by the kind of a token, by its place and by its length."""

@@ -1,4 +1,4 @@
-"""Acceptance by kind of token, by its place in block and text, and by its length.
+"""Acceptance by the kind of a token, by its place in block and text, and by its length.
 
 The numbers are of every drafted token that Algorithm 1 of Leviathan et al. (2023)
 tested. There the target's own token is x: the draft if it was kept, else the token that
@@ -93,7 +93,7 @@ def measure(
     chosen = fused.for_protocol(*pair, protocol)
     text, every = tested_drafts.run(pair, prompts, protocol, chosen)
     places = zip(token_places(text, prompts.ends, reading), every.block, strict=True)
-    tokens, places = every.tested(), [it for it, block in places if block]
+    tokens, places = every.select_tested(), [it for it, block in places if block]
     # Drafts tested and kept of each text.
     texts = np.bincount(tokens.sequence), np.bincount(tokens.sequence, tokens.kept)
     tested, kept = (counts[texts[0] > 0] for counts in texts)
@@ -132,8 +132,8 @@ def measure(
 def token_places(
     text: Text, ends: Sequence[int], reading: tuple[str, Tokenizer]
 ) -> Iterator[Place]:
-    """Yields the place of each generated token, text after text; a text is read with
-    its prompt.
+    """Yields the place of each generated token, one text after the other; a text is
+    classified together with its prompt.
     """
     language, tokenizer = reading
     for ids, start, length in zip(*text[:3], strict=True):
@@ -143,8 +143,8 @@ def token_places(
 
 
 def groups(tokens: Tokens, places: Sequence[Place], gamma: int) -> dict[str, tuple]:
-    """Returns the ways to group tokens: for each the labels [M], and all labels in
-    order.
+    """Returns the ways to group tokens: for each way the labels of the tokens [M], and
+    all labels in order.
     """
     first = {True: FIRST, False: LATER, None: None}
     blocks = [str(i) for i in tokens.block.tolist()]
@@ -159,7 +159,7 @@ def groups(tokens: Tokens, places: Sequence[Place], gamma: int) -> dict[str, tup
 
 
 def bin_labels(values: Sequence[int | None], edges: Sequence[int]) -> tuple[list, list]:
-    """Returns the labels of whole numbers by their bin, None for None, and all labels.
+    """Returns the label of the bin of each number, None for None, and all labels.
 
     Args:
         edges: the first number of each bin.
@@ -173,7 +173,7 @@ def bin_labels(values: Sequence[int | None], edges: Sequence[int]) -> tuple[list
 
 
 def agreement(tokens: Tokens) -> dict[str, float | int | None]:
-    """Tests whether the run kept as many drafts as expected.
+    """Tests whether the run kept as many drafted tokens as expected.
 
     Returns:
         z: of the drafts kept, each with probability `expected`; None where no draft was

@@ -1,4 +1,5 @@
-"""Kinds of words in English and German prose: function words, names, numbers, others.
+"""Kinds of words in English and German prose: function words, names, numbers, and
+others.
 
 A name is a word that is capitalised inside a sentence. In German all nouns are
 capitalised, so that the kind there is nouns and names. A sentence begins with the text,
@@ -7,7 +8,7 @@ line. Its first word is a function word or another word, because its capital say
 nothing. A speaker, which is a capitalised word and a colon at the start of a line, is a
 name, and so is #Person1#. Function words are closed classes, listed in small letters:
 articles, pronouns, prepositions, auxiliaries, particles. English forms with 's, 're,
-n't and the like are classified by the part before; forms whose rest is no word are
+n't and the like are classified by the part before; forms whose rest is not a word are
 listed. "none" is not listed, because None is a name in documentation.
 """
 

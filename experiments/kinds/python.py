@@ -1,4 +1,4 @@
-"""Kinds of tokens in Python code, by `tokenize`; its strings and comments are read as
+"""Kinds of tokens in Python code, by `tokenize`; strings and comments are classified as
 prose.
 
 A text that a model wrote ends anywhere and may not be Python. Where `tokenize` fails,
@@ -39,7 +39,8 @@ class Read(NamedTuple):
 
 
 def python(text: str) -> Iterator[Segment]:
-    """Yields the segments of a Python text; white space between tokens is in none."""
+    """Yields the segments of a Python text; white space between tokens belongs to
+    none."""
     for begin, end, kind in read(text.translate(BLANKS)):
         if kind != TEXT:
             yield Segment(begin, end, kind, kind not in (OPERATOR, BRACKET))
@@ -53,21 +54,21 @@ def python(text: str) -> Iterator[Segment]:
 
 
 def read(text: str) -> Iterator[Read]:
-    """Yields every token; where `tokenize` fails, it starts again behind that place."""
+    """Yields every token; where `tokenize` fails, it starts again after that place."""
     at = 0
     while at < len(text):
         try:
             yield from tokenize_from(text, at)
             return
-        except Stopped as stop:
+        except TokenizeStopped as stop:
             at = max(stop.at, at + 1)
             if stop.piece is not None:
                 yield stop.piece
 
 
-class Stopped(Exception):
-    """The place where reading must continue, and the token before it if there is
-    one.
+class TokenizeStopped(Exception):
+    """The place at which `tokenize` must start again, and the token before it, if there
+    is one.
     """
 
     def __init__(self, at: int, piece: Read | None):
@@ -98,30 +99,30 @@ def tokenize_from(text: str, at: int) -> Iterator[Read]:
                 if not depth:
                     yield Read(opened, end, TEXT)
             elif not depth and name in KINDS:
-                yield Read(begin, end, kind_of(name, it.string))
+                yield Read(begin, end, classify_token(name, it.string))
         else:
             return
     except IndentationError:
         # A line whose indentation fits no other: it is read as if it were the first.
         if (piece := PIECE.search(text, done)) is None:
-            raise Stopped(len(text), None) from None
+            raise TokenizeStopped(len(text), None) from None
         start = text.rfind("\n", 0, piece.start()) + 1
-        raise Stopped(start if start > at else piece.start(), None) from None
+        raise TokenizeStopped(start if start > at else piece.start(), None) from None
     except (tokenize.TokenError, SyntaxError):
         pass
     # The piece at which reading stopped, and where it ends.
     if (piece := PIECE.search(text, opened if depth else done)) is None:
-        raise Stopped(len(text), None)
+        raise TokenizeStopped(len(text), None)
     begin, end = piece.span()
     if quote := OPEN.match(text, begin):
         closed = -1 if len(quote[1]) == 3 else text.find("\n", begin)
         end = len(text) if closed < 0 else closed
-        raise Stopped(end, Read(begin, end, TEXT))
+        raise TokenizeStopped(end, Read(begin, end, TEXT))
     name = "NAME" if piece[0].isidentifier() else "OP"
-    raise Stopped(end, Read(begin, end, kind_of(name, piece[0])))
+    raise TokenizeStopped(end, Read(begin, end, classify_token(name, piece[0])))
 
 
-def kind_of(name: str, string: str) -> str:
+def classify_token(name: str, string: str) -> str:
     if name == "NAME" and keyword.iskeyword(string):
         return KEYWORD
     return BRACKET if string in BRACKETS else KINDS[name]

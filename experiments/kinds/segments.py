@@ -1,4 +1,4 @@
-"""The place of each token in a text, and the piece of the text that it belongs to."""
+"""The place of each token in a text, and the segment of the text that it belongs to."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -60,8 +60,8 @@ def places(
     *,
     last: Iterable[int] = (),
 ) -> list[Place]:
-    """Returns the place of each token, by the segment of its first character that is no
-    space.
+    """Returns the place of each token, by the segment that contains its first character
+    that is not a space.
     """
     text, ending = decode(ids), frozenset(last)
     owner: list[Segment | None] = [None] * len(text)
@@ -87,7 +87,7 @@ def places(
 
 
 def kind_of_space(text: str, begin: int, end: int) -> str:
-    """Returns the kind of white space of a token that contains nothing else."""
+    """Returns the kind of white space in a token that contains nothing else."""
     if begin >= len(text) or begin == end:
         return SILENT
     if "\n" in text[begin:end]:

@@ -49,7 +49,9 @@ def cells(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens) ->
         cell["share"] = float(whole[k, 0] / whole[:, 0].sum())
         for at, name in enumerate(MEANS, start=1):
             cell[name] = interval(mean(whole, k, at), mean(drawn, k, at), texts)
-        further = interval(excess(whole, k), excess(drawn, k), texts)
+        further = interval(
+            excess_over_others(whole, k), excess_over_others(drawn, k), texts
+        )
         listed.append(cell | {"more": further, "label": order[k]})
     return listed
 
@@ -69,15 +71,16 @@ def totals(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens):
 
 
 def mean(sums: np.ndarray, k: int, at: int) -> np.ndarray:
-    """Returns the mean of one label from sums [..., K, 4]; nan where it has no
+    """Returns the mean for one label, from sums [..., K, 4]; nan where it has no
     tokens.
     """
     with np.errstate(invalid="ignore"):
         return sums[..., k, at] / sums[..., k, 0]
 
 
-def excess(sums: np.ndarray, k: int) -> np.ndarray:
-    """Returns the mean of `expected` less that of all other labels together."""
+def excess_over_others(sums: np.ndarray, k: int) -> np.ndarray:
+    """Returns the mean of `expected` for one label minus that for all other labels
+    together."""
     others, at = sums.sum(-2, keepdims=True) - sums[..., k : k + 1, :], EXPECTED
     return mean(sums, k, at) - mean(others, 0, at)
 

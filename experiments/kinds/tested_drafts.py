@@ -23,8 +23,8 @@ Pair = tuple[Pretrained, DraftSource]  # target, draft
 
 
 class Call(NamedTuple):
-    """A call of the target, [B]: the length of each text before it, and how many drafts
-    it tested and accepted.
+    """A call of the target, [B]: the length of each text before it, and how many
+    drafted tokens it tested and accepted.
     """
 
     length: np.ndarray
@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """The numbers of each generated token x, [M], text after text.
+    """The numbers of each generated token x, [M], one text after the other.
 
     Attributes:
         block: the position in its block of the draft that was tested there, from 1 on,
@@ -52,16 +52,16 @@ class Tokens(NamedTuple):
     sequence: np.ndarray
     place: np.ndarray
 
-    def tested(self) -> "Tokens":
-        """Returns the tokens at which a draft was tested."""
+    def select_tested(self) -> "Tokens":
+        """Returns the tokens at which a drafted token was tested."""
         return Tokens(*(leaf[self.block > 0] for leaf in self))
 
 
 def run(
     pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels
 ) -> tuple[Text, Tokens]:
-    """Writes texts by speculation until `protocol.tokens` are written, and returns them
-    with every token.
+    """Writes texts by speculation until they have `protocol.tokens` tokens, and returns
+    them with the numbers of every token.
     """
     starts, totals, blocks, written = [], [], [], 0
     log: list[Call] = []  # what each step decided on
@@ -88,7 +88,7 @@ def run(
 
 
 def match_calls(log: list[Call], start: np.ndarray, tokens: np.ndarray) -> list:
-    """Returns (block, kept) of each text, arrays of its length, from the calls that
+    """Returns (block, kept) of each text, two arrays of its length, from the calls that
     wrote it.
 
     Results of a call beyond the end of a text are left out.

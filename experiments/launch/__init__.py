@@ -1,1 +1,1 @@
-"""The start of jobs on clusters, and the cost of giving work to workers."""
+"""The launching of jobs on clusters, and the cost of giving work to workers."""

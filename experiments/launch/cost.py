@@ -1,5 +1,5 @@
-"""The cost of giving rows and blocks to workers, and a count of what is lost with
-killed workers.
+"""The cost of giving rows and blocks to workers, and a count of the work that is lost
+when workers are killed.
 
 An empty task reads a gin file and lists its rows in a separate process, as a worker of
 `specjax sweep` does before it measures a row. Blocks are those of `specjax decode`,
@@ -75,7 +75,7 @@ def measure(
 
 
 def seconds(folder: Path, tasks: int, at_once: int) -> float:
-    """Returns the seconds that all tasks take."""
+    """Returns the seconds that all tasks take together."""
     path, launcher = folder / "nothing.gin", make_launcher(folder)
     path.write_text(GIN)
     command = [sys.executable, "-m", "specjax", "run", "--list", str(path)]
@@ -102,8 +102,8 @@ def make_launcher(folder: Path):
 def count_losses(
     folder: Path, *, at_once: int, prompts: int, block: int
 ) -> dict[str, int]:
-    """Decodes with workers that are killed; returns how many were, and what became of
-    the texts.
+    """Decodes with workers that are killed; returns how many were killed, and what
+    became of the texts.
     """
     path, out = folder / "prompts.jsonl", folder / "decoded"
     rows = [json.dumps({"prompt": f"prompt {i}"}) + "\n" for i in range(prompts)]

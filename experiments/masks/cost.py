@@ -1,4 +1,4 @@
-"""The cost of the masks of a form in a step, on the device and on the host.
+"""The cost of a form's masks in a step, on the device and on the host.
 
 Texts are decoded one at a time in three ways, in turns: freely, with a regular
 expression, whose masks are tables on the device, and with a grammar, whose masks the
@@ -57,7 +57,7 @@ SCHEMA = """{
 
 
 class MaskSetting(NamedTuple):
-    """The setting of a row.
+    """The setting of a row of the table of masks.
 
     decode: of every text. texts: how many of a task are decoded. rounds: how often each
     is timed, after a first time that is not.
@@ -113,7 +113,7 @@ def measure(pair: Pair, prompts: list[list[int]], setting: MaskSetting) -> dict:
 def decode_all(
     jobs: dict[str, list[Job]], *, label: str
 ) -> dict[tuple[str, int], text.Generated]:
-    """Returns each text decoded in each way, the ways of a text next to each other in
+    """Returns each text decoded in each way; the ways of one text follow each other in
     time."""
     count = len(jobs["free"])
     return {
@@ -124,7 +124,7 @@ def decode_all(
 
 
 def compare(rounds: list[dict[tuple[str, int], text.Generated]], texts: int) -> dict:
-    """Returns the times of a step. rounds: of which the first is not timed."""
+    """Returns the times of a step. rounds: the first one is not timed."""
     per_step, free = {}, rounds[0]
     for name in FORMS:
         seconds = [[turn[name, i].seconds for i in range(texts)] for turn in rounds[1:]]
@@ -144,8 +144,8 @@ def compare(rounds: list[dict[tuple[str, int], text.Generated]], texts: int) -> 
 
 
 def describe_schema(target: Pretrained) -> dict:
-    """Returns the sizes of the tables of SCHEMA for a target, and the seconds that it
-    takes to build them."""
+    """Returns the sizes of the tables that SCHEMA has for a target, and the seconds
+    that it takes to build them."""
     begin = time.perf_counter()
     words = constraints.token_bytes(target.tokenizer, target.vocab, target.ends)
     automaton = regular.compile_bytes(schemas.to_regex(SCHEMA), what="schema")

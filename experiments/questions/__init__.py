@@ -1,3 +1,3 @@
-"""Open questions, a module for each: the question, the criterion that ends it, the
+"""Open questions, a module for each: the question, the criterion that decides it, the
 result.
 """

@@ -1,4 +1,4 @@
-"""The measurement of a question about a pair, as a row of a table."""
+"""The measurement that answers a question about a pair, as a row of a table."""
 
 from functools import partial
 
@@ -38,7 +38,7 @@ def build(
     read: Read = pairs.prompts,
     options: dict | None = None,
 ) -> Measurement:
-    """Returns the measurement of a question.
+    """Returns the measurement that answers a question.
 
     Args:
         ask: a name of ASKED.

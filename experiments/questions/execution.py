@@ -1,4 +1,4 @@
-"""Speculation beyond language: a planner that acts and a simulator that answers.
+"""Speculation beyond language: a planner that acts, and a simulator that answers.
 
 Leviathan et al. (2023), Section 6: y is drawn from a slow f(x) and is the input of a
 slow g(y). A cheap f' guesses y, and g runs on the guess while f runs. The guess is kept
@@ -71,7 +71,8 @@ def build_world() -> tuple[np.ndarray, np.ndarray]:
 
 
 def sweep(value: Array, leads: Array, reward: Array) -> Array:
-    """Does one sweep of value iteration: Q [S, A] from the best of Q before."""
+    """Returns Q [S, A] after one sweep of value iteration over the best values of the Q
+    before."""
     return reward + DISCOUNT * leads @ value.max(-1)
 
 
@@ -88,7 +89,7 @@ def softmax(z: np.ndarray) -> np.ndarray:
 
 
 def stationary_shares(leads: np.ndarray) -> np.ndarray:
-    """Returns the share of time that a chain [S, S] spends in each state [S]."""
+    """Returns the share of time that a Markov chain [S, S] spends in each state [S]."""
     return np.linalg.matrix_power(leads, 4096).mean(0)
 
 
@@ -96,7 +97,7 @@ def stationary_shares(leads: np.ndarray) -> np.ndarray:
 def apply_verifier(
     p: Array, q: Array, guesses: Array, verifier: Verifier, drawn: bool
 ) -> tuple[Array, Array]:
-    """Applies a verifier to guesses for one state.
+    """Applies a verifier to guessed actions in each state.
 
     Args:
         guesses: [N, K], drawn from q [N, A] without replacement, or (not `drawn`)
@@ -121,7 +122,7 @@ def apply_verifier(
         noise = match.Noise(jnp.zeros((count, most + 1, 2)))
     verdict = verifier.verify(law(p, most + 1), draft, noise, True)
     chance, left = verdict.accept_prob, verdict.residual
-    if verifier is match.verifier:  # its own draw, given that it is no guess
+    if verifier is match.verifier:  # its own draw, given that it is not a guess
         left = p * (1 - jax.nn.one_hot(guesses[:, 0], p.shape[-1]))
     before = jnp.cumprod(jnp.pad(1 - chance, ((0, 0), (1, 0)), constant_values=1.0), 1)
     kept = chance * before[:, :-1]
@@ -134,7 +135,7 @@ def outcome(
     p: np.ndarray, q: np.ndarray, k: int, *, verifier: Verifier, drawn: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the probability [S] that one of k guesses is kept, and the law [S, A] of
-    the action.
+    the action that follows.
 
     It is the mean over all guesses that could be drawn, or the value for the k most
     likely ones.
@@ -172,7 +173,7 @@ OURS, *MATCHES = [*RULES][:3]
 
 
 def operations(actions: int, leads: np.ndarray, reward: np.ndarray) -> float:
-    """Returns the operations of a verification as a share of those of f, as XLA counts
+    """Returns the operations of a verification, as a share of those of f, as XLA counts
     them.
     """
     one = jnp.ones((1, actions)) / actions
@@ -185,7 +186,7 @@ def operations(actions: int, leads: np.ndarray, reward: np.ndarray) -> float:
 
 def per_call(p: np.ndarray, q: np.ndarray, leads: np.ndarray, *, gamma: int) -> float:
     """Returns the actions per call of Algorithm 1 with gamma guessed steps, from the
-    chain of calls.
+    Markov chain of calls.
     """
     both = np.minimum(p, q)
     keeps, mends, takes = (
@@ -221,8 +222,8 @@ def build(sweeps: int, heat: float, world_time: float) -> Measurement:
 
 
 def measure(sweeps: int, heat: float, world_time: float) -> dict:
-    """Returns how often each rule's guess is kept, the time of a step in times of f,
-    and the runs of g that it costs.
+    """Returns how often each rule's guess is kept, the time of a step in units of f's
+    time, and the runs of g that it costs.
     """
     leads, reward = build_world()
     p, q = (softmax(plan(leads, reward, n) / heat) for n in (SWEEPS, sweeps))

@@ -1,5 +1,5 @@
-"""The frontier of lossy rules: the most tokens that can be kept at a distance from the
-target's law.
+"""The frontier of lossy rules: the most tokens that can be kept at a given distance
+from the target's law.
 
 A rule keeps mass m(x) <= q(x) of a drafted token's law q, in total alpha, and otherwise
 draws from a residual r, so that its output follows m + (1 - alpha) r. That law is at
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from experiments.questions.verdict import Question, bootstrap, by_text, judge
+from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
 from specjax import fused, probs
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, target_text
@@ -45,7 +45,8 @@ OURS = "lenience"
 
 
 def points() -> list[tuple[str, float]]:
-    """Returns every rule with each of its parameters, in the order of `outcomes`."""
+    """Returns every rule with each value of its parameter, in the order of
+    `outcomes`."""
     numbers = {
         OURS: LENIENCE,
         "lenience, residual p - l q": LENIENCE,
@@ -59,8 +60,8 @@ def points() -> list[tuple[str, float]]:
 
 
 def kept_mass(p_law: Law, q_law: Law) -> Iterator[tuple[Array, Array]]:
-    """Yields (m, r) for every one of `points`: the law [..., V] of kept tokens, and the
-    weights of the draw otherwise.
+    """Yields (m, r) for each of `points`: the mass m [..., V] of kept tokens, and the
+    weights r that a token is drawn from otherwise.
     """
     p, q = probs.dense(p_law), probs.dense(q_law)
     beta = jnp.minimum(p, q).sum(-1, keepdims=True)
@@ -100,7 +101,7 @@ def outcome(p: Array, m: Array, r: Array) -> tuple[Array, Array, Array]:
 
 
 def outcomes(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array]:
-    """Returns alpha, TV and ratio of every one of `points`: [B, T, R, 3]."""
+    """Returns alpha, total variation and ratio of each of `points`: [B, T, R, 3]."""
     del drawn
     p = probs.dense(p_law)
     each = [jnp.stack(outcome(p, *it), -1) for it in kept_mass(p_law, q_law)]
@@ -108,13 +109,13 @@ def outcomes(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array]:
 
 
 def tokens(alpha: float) -> float:
-    """Returns the tokens a call by Eq. 1, as A.5 computes them from alpha_l."""
+    """Returns the tokens per call by Eq. 1, as A.5 computes them from alpha_l."""
     return float(closed_forms.expected_tokens(min(alpha, 1.0), GAMMA))
 
 
 def gap_to_frontier(means: np.ndarray) -> float:
-    """Returns how many more tokens a call the frontier gives than a rule at the same
-    TV, as a share.
+    """Returns how many more tokens per call the frontier gives than a rule with the
+    same total variation, as a share.
 
     Args:
         means: alpha, TV and beta of the rule.
@@ -124,8 +125,8 @@ def gap_to_frontier(means: np.ndarray) -> float:
 
 
 def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
-    """Returns every point of every rule, and how far the frontier is ahead of each rule
-    at its point nearest to TV.
+    """Returns every point of every rule, and how far the frontier is ahead of each
+    rule, at the point whose total variation is nearest to `TV`.
     """
     chosen = fused.for_protocol(*pair, protocol)
     text = target_text(pair[0], prompts, protocol, chosen, kept)
@@ -140,7 +141,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     beta = np.broadcast_to(beta, found.shape[:2])
     each = np.stack([found[..., 0], found[..., 1], beta], -1)
     each = np.concatenate([each, np.ones_like(each[..., :1])], -1)
-    totals, mean = by_text(each, sequence), each.mean(0)
+    totals, mean = sum_by_text(each, sequence), each.mean(0)
     told = {"tokens": places, "sequences": len(totals), "beta": float(mean[0, 2])}
     shown, furthest = [], found[..., 2].max(0)
     named = points()

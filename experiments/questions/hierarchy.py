@@ -1,4 +1,5 @@
-"""The cost of a draft model that is itself accelerated, counted in its own calls.
+"""The cost of a draft model that is itself accelerated, measured as the number of its
+calls.
 
 Leviathan et al. (2023), Section 6: the approximation model is accelerated by an even
 faster one. By Theorem 3.8 for these two, it makes 1 / E(tokens) calls for each token
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, bootstrap, by_text, judge
+from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
 from specjax import chunks, fused
 from specjax.checkpoints import Pretrained
 from specjax.decode_config import change
@@ -38,7 +39,7 @@ STRETCH = 12  # tokens after which the draft model goes on where the target was
 
 
 def count_calls(model: Recipe) -> Model:
-    """Returns the model whose cache is (its own, its calls so far [B])."""
+    """Returns the same model with a cache (its own cache, its calls so far [B])."""
     plain = model()
 
     def init(params: Any, prompt: Any, slots: int) -> tuple[Any, Array]:
@@ -55,16 +56,18 @@ def count_calls(model: Recipe) -> Model:
     return plain._replace(init=init, apply=apply)
 
 
-def below(source: DraftSource) -> tuple[Pair, int]:
-    """Returns the first model of a hierarchy with what drafts for it, and how many
-    tokens that drafts at most.
+def split_hierarchy(source: DraftSource) -> tuple[Pair, int]:
+    """Returns the first model of a hierarchy, as a pair with the draft below it, and
+    the most tokens that the latter drafts.
 
     Raises:
-        ValueError: the draft is no hierarchy.
+        ValueError: the draft is not a hierarchy.
     """
     options = dict(source.factory.options)
     if "models" not in options:
-        raise ValueError(f"{source.name} is no hierarchy: name hierarchy:MODEL,DRAFT")
+        raise ValueError(
+            f"{source.name} is not a hierarchy: name hierarchy:MODEL,DRAFT"
+        )
     first, *rest = options["models"]
     model = Pretrained("the draft model", None, first(), source.params.target)
     lower = options["lowest"]
@@ -106,7 +109,9 @@ def draft_calls(
     return join_calls(found, count), np.array(each)
 
 
-def places_in(prompts: Prompts, texts: list[np.ndarray]) -> tuple[Prompts, np.ndarray]:
+def text_places(
+    prompts: Prompts, texts: list[np.ndarray]
+) -> tuple[Prompts, np.ndarray]:
     """Returns each prompt with its text up to every STRETCH tokens, as prompts, and the
     text of each."""
     every = [
@@ -120,18 +125,19 @@ def places_in(prompts: Prompts, texts: list[np.ndarray]) -> tuple[Prompts, np.nd
 
 
 def rounds(alpha: float, lower: int, gamma: int) -> float:
-    """Returns the expected calls of a draft model for a draft of `gamma` tokens, of
-    which each round is drafted `lower`, and accepts each with probability `alpha`."""
+    """Returns the expected number of calls of a draft model for a draft of `gamma`
+    tokens, where each call verifies `lower` tokens of another draft and accepts each
+    with probability `alpha`."""
     law = predict.calls_law(np.full(gamma, alpha), lower)
     return float(law @ np.arange(law.size))
 
 
 def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
-    """Returns the calls of the draft model a drafted token, and what Theorem 3.8 and
-    Eq. 1 say of them from what the draft model accepts, where it goes on alone from
-    places in the target's texts."""
+    """Returns the calls of the draft model per drafted token, and the number that
+    Theorem 3.8 and Eq. 1 predict from what the draft model accepts when it continues
+    alone from places in the target's texts."""
     del kept  # no text of the target alone
-    (inner, lower), options = below(pair[1]), dict(pair[1].factory.options)
+    (inner, lower), options = split_hierarchy(pair[1]), dict(pair[1].factory.options)
     gamma = min(protocol.decode.gamma, options["most"] or protocol.decode.gamma)
     count = min(len(prompts.tokens), -(-protocol.tokens // protocol.decode.new_tokens))
     calls, drafts = draft_calls(pair, prompts, count, protocol)
@@ -140,15 +146,15 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         params=pair[1].params.target,
     )
     alike = speculate((pair[0], plain), prompts, count, protocol)
-    places, text = places_in(prompts, calls.texts)
+    places, text = text_places(prompts, calls.texts)
     short = change(protocol, gamma=lower, new_tokens=STRETCH)
     own = speculate(inner, places, len(text), short)
-    shares = by_text(np.stack([own.accepted, own.tested], axis=1), text)
+    shares = sum_by_text(np.stack([own.accepted, own.tested], axis=1), text)
     totals = np.concatenate(
         [drafts, shares, np.stack([calls.accepted, calls.tested], axis=1)], axis=1
     )
 
-    def excess(sums: np.ndarray) -> float:
+    def excess_calls(sums: np.ndarray) -> float:
         made, drafted, accepted, tested = sums[:4]
         return made / drafted / (rounds(accepted / tested, lower, gamma) / gamma) - 1
 
@@ -156,7 +162,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         return bootstrap(lambda sums: sums[one] / sums[other], totals)
 
     alpha, alpha_lower, each = share(4, 5), share(2, 3), share(0, 1)
-    more, error = bootstrap(excess, totals)
+    more, error = bootstrap(excess_calls, totals)
     told = {"calls_per_draft_token": each[0], "calls_per_draft_token_se": each[1]}
     told |= {"alpha_lower": alpha_lower[0], "alpha_lower_se": alpha_lower[1]}
     told |= {"alpha": alpha[0], "alpha_se": alpha[1]}

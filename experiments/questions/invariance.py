@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, bootstrap, by_text, judge
+from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
 from specjax import fused, probs
 from specjax.decode_config import change
 from specjax.measure import scoring
@@ -29,7 +29,8 @@ RULES = "token", "gumbel", "block"
 
 
 def agreement(p: Array, q: Array) -> Array:
-    """Computes `gumbel.acceptance` of laws [..., V] by a sort instead of V^2 ratios.
+    """Returns `gumbel.acceptance` of laws [..., V], computed by a sort instead of V^2
+    ratios.
 
     In the order of q / p, each maximum is one of its two arguments: sum_y max(p(y) /
     p(x), q(y) / q(x)) = P(ids up to x) / p(x) + Q(ids beyond x) / q(x).
@@ -45,8 +46,8 @@ def agreement(p: Array, q: Array) -> Array:
 
 
 def chances(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array]:
-    """Returns beta and the agreement by the race and by independent draws: [B, T,
-    3].
+    """Returns, for each position, beta and the agreement of a race and of independent
+    draws: [B, T, 3].
     """
     del drawn
     p, q = probs.dense(p_law), probs.dense(q_law)
@@ -62,7 +63,7 @@ def measure(
     *,
     decoded: bool = False,
 ) -> dict:
-    """Returns the price of a race in probabilities.
+    """Returns the price of a race in probabilities of acceptance.
 
     Args:
         decoded: also decode texts, for the price in tokens a call against Algorithm 1
@@ -74,7 +75,7 @@ def measure(
         pair, text, protocol.decode.temperature, chances, **protocol.decode.truncation()
     )
     ones = np.ones_like(each[:, :1], dtype=np.float64)
-    totals = by_text(np.concatenate([each, ones], -1), sequence)
+    totals = sum_by_text(np.concatenate([each, ones], -1), sequence)
     told = {"tokens": len(sequence), "sequences": len(totals)}
     for i, name in enumerate(("beta", "race", "match")):
         value, error = bootstrap(lambda sums, i=i: sums[i] / sums[-1], totals)
@@ -90,8 +91,8 @@ def measure(
 
 
 def count_tokens(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dict:
-    """Decodes `count` texts by each of RULES; returns their tokens a call, and how many
-    fewer a race gives.
+    """Decodes `count` texts by each of RULES; returns their tokens per call, and how
+    many fewer a race gives.
     """
     told, calls = {}, []
     for rule in RULES:
@@ -107,12 +108,12 @@ def count_tokens(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -
         own = {"tokens a call": value, "tokens a call_se": error}
         shown.append({"rule": name} | own)
 
-    def fewer(other: int):
+    def lost_share(other: int):
         return lambda sums: (
             1 - sums[1, 0] * sums[other, 1] / (sums[1, 1] * sums[other, 0])
         )
 
     for name, other in (("token", 0), ("block", 2)):
-        value, error = bootstrap(fewer(other), runs)
+        value, error = bootstrap(lost_share(other), runs)
         told |= {f"fewer_{name}": value, f"fewer_{name}_se": error}
     return told | {"points": shown}

@@ -1,4 +1,5 @@
-"""The number of tokens until a fault is detected by a test that may be watched forever.
+"""The number of tokens until a fault is detected by a test that may be watched after
+every token.
 
 E of `specjax.exactness.audit` is a product of likelihood ratios with mean 1 while every
 token follows the target's law; it ever reaches 1 / level with probability at most
@@ -35,7 +36,7 @@ LEAK = 0.01
 def residual_is_p(
     draft: DraftSource, verifier: Verifier
 ) -> tuple[DraftSource, Verifier]:
-    """Breaks the verifier: a rejected token is drawn again from p, not from the
+    """Breaks the verifier: after a rejection a token is drawn from p, not from the
     residual.
     """
 
@@ -51,8 +52,8 @@ def residual_is_p(
 
 
 def draws_again(draft: DraftSource, verifier: Verifier) -> tuple[DraftSource, Verifier]:
-    """Breaks the verifier: a draft is compared with a draw from p, and another draw is
-    emitted.
+    """Breaks the verifier: a drafted token is compared with one draw from p, and
+    another draw is emitted.
     """
     again = residual_is_p(draft, verifier)[1]
 
@@ -63,7 +64,7 @@ def draws_again(draft: DraftSource, verifier: Verifier) -> tuple[DraftSource, Ve
 
 
 def coins(change: Callable) -> Callable:
-    """Returns a fault that changes the uniforms that accept."""
+    """Returns a fault that changes the uniforms by which tokens are accepted."""
 
     def fault(draft: DraftSource, verifier: Verifier) -> tuple[DraftSource, Verifier]:
         def verify(target: Law, draft: Draft, noise: token.Noise, *more) -> Verdict:
@@ -86,8 +87,8 @@ FAULTS = {
 
 
 def delays(steps: audit.Steps, orders: int = ORDERS) -> np.ndarray:
-    """Returns the tokens up to the alarm in each of `orders` orders [orders], inf for
-    none.
+    """Returns the tokens until the alarm in each of `orders` random orders of the
+    texts, [orders], inf without an alarm.
 
     An order is made of as many texts as there are, drawn with replacement.
     """
@@ -104,8 +105,8 @@ def delays(steps: audit.Steps, orders: int = ORDERS) -> np.ndarray:
 def measure(
     pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict, *, fault: str = "none"
 ) -> dict:
-    """Returns the tokens until the alarm, as the median of all orders and as their 90 %
-    quantile; None where there is no alarm.
+    """Returns the tokens until the alarm: the median and the 90 % quantile over all
+    orders; None where there is no alarm.
 
     Raises:
         ValueError: the fault is unknown.
@@ -123,7 +124,7 @@ def measure(
     seen = np.isfinite(found)
     half, most = (np.quantile(found, x, method="higher") for x in (0.5, 0.9))
 
-    def plain(x: float) -> float | None:
+    def float_or_none(x: float) -> float | None:
         return float(x) if np.isfinite(x) else None
 
     share = float(seen.mean())
@@ -137,9 +138,9 @@ def measure(
         "tokens": len(steps.sequence),
         "sequences": int(steps.sequence.max()) + 1,
         "fault": fault,
-        "delay": plain(half),
+        "delay": float_or_none(half),
         "delay_se": float(np.std(found[seen], ddof=1)) if seen.sum() > 1 else None,
-        "delay_most": plain(most),
+        "delay_most": float_or_none(most),
         "alarms": share,
         "level": audit.LEVEL,
         "verdict": [verdict],

@@ -1,4 +1,4 @@
-"""Rules that stop a draft: a learned head, thresholds on q and the renewal rule.
+"""Rules that stop a draft: a trained classifier, thresholds on q, and the renewal rule.
 
 Every rule reads a score of each drafted token and stops after the first that is below
 its threshold (Section 3.5 of Leviathan et al., 2023). All are replayed on the same
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, bootstrap, by_text, judge
+from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
 from specjax import fused, probs
 from specjax.decode_config import change
 from specjax.measure import lengths
@@ -30,13 +30,13 @@ QUESTION = Question(
     "the oracle gains up to 60 % (Section 3.5); of its gap to the best gamma the rule"
     " `renewal` that knows every chance closes 40 to 60 %, where the chances are two",
 )
-WATCHER = f"{__name__}:watcher"
+WATCHER = f"{__name__}:recording_policy"
 THRESHOLDS = 40
 RIDGE = 1e-3
 
 
-class Watched(NamedTuple):
-    """The calls of a run.
+class WatchedRun(NamedTuple):
+    """The calls of a run, with the features that stopping rules may read.
 
     Attributes:
         sequence: [N], the text of each call.
@@ -51,9 +51,9 @@ class Watched(NamedTuple):
     seen: np.ndarray
 
 
-def watcher() -> Policy:
-    """Returns the policy that drafts gamma tokens every time, and carries the features
-    that a rule may read.
+def recording_policy() -> Policy:
+    """Returns a policy that always drafts gamma tokens, and records the features that a
+    stopping rule may read.
     """
 
     def init(batch: int, gamma: int) -> tuple[Array, Array]:
@@ -74,8 +74,8 @@ def watcher() -> Policy:
     return Policy(init, update, go_on)
 
 
-def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
-    """Returns all calls of the texts of a protocol, each prompt once."""
+def record_run(pair: Pair, prompts: Prompts, protocol: Protocol) -> WatchedRun:
+    """Returns all calls of the texts of a protocol, with each prompt once."""
     count = min(len(prompts.tokens), -(-protocol.tokens // protocol.decode.new_tokens))
     how = change(protocol, policy=WATCHER)
     calls, first = [], 0
@@ -88,11 +88,11 @@ def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
     kernels = fused.for_protocol(*pair, protocol)
     for _, each in decode(pair, prompts, count, how, kernels=kernels, seen=record):
         first += len(each.texts)
-    return Watched(*map(np.concatenate, zip(*calls, strict=True)))
+    return WatchedRun(*map(np.concatenate, zip(*calls, strict=True)))
 
 
 def features(seen: np.ndarray) -> np.ndarray:
-    """Returns the features that the head reads of each token, [N, G, F].
+    """Returns the features of each token that the classifier reads, [N, G, F].
 
     They are those of `Watched.seen`, those of the token before, the squares, and the
     place in the draft.
@@ -103,9 +103,9 @@ def features(seen: np.ndarray) -> np.ndarray:
     return np.clip(whole, -50, 50)
 
 
-def fit(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
-    """Fits a logistic regression of kept [M], shares, on x [M, F] by Newton's method;
-    returns the argument of `predict`.
+def fit_logistic(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
+    """Fits a logistic regression to kept [M], shares, from x [M, F], by Newton's
+    method; returns the argument of `predict`.
     """
     mean, spread = x.mean(0), x.std(0) + 1e-6
     x = np.pad((x - mean) / spread, ((0, 0), (0, 1)), constant_values=1.0)
@@ -119,35 +119,38 @@ def fit(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
 
 
 def predict(head: tuple, x: np.ndarray) -> np.ndarray:
-    """Returns the probability of each token of x [..., F] to be kept, [...]."""
+    """Returns the probability that each token with features x [..., F] is kept,
+    [...]."""
     mean, spread, weight = head
     z = (x - mean) / spread @ weight[:-1] + weight[-1]
     return 1 / (1 + np.exp(-np.clip(z, -30, 30)))
 
 
 def stop_lengths(score: np.ndarray, least: float) -> np.ndarray:
-    """Returns the number of drafted tokens [N]: up to the first whose score [N, G] is
+    """Returns the number of drafted tokens [N], up to the first whose score [N, G] is
     below `least`.
     """
     below = score < least
     return np.where(below.any(1), below.argmax(1) + 1, score.shape[1])
 
 
-def call_costs(it: Watched, drafted: np.ndarray, c: float, slope: float) -> np.ndarray:
-    """Returns cost and tokens of each call that drafts `drafted` [N] of its tokens: [N,
-    2].
+def call_costs(
+    it: WatchedRun, drafted: np.ndarray, c: float, slope: float
+) -> np.ndarray:
+    """Returns the cost and the tokens of each call, if it drafts `drafted` [N] tokens:
+    [N, 2].
     """
     cost = 1 + (c + slope) * drafted
     return np.stack([cost, np.minimum(drafted, it.accepted) + 1.0], -1)
 
 
-def a_token(sums: np.ndarray) -> np.ndarray:
+def cost_per_token(sums: np.ndarray) -> np.ndarray:
     return sums[..., 0] / sums[..., 1]
 
 
-def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
-    """Returns the number of tokens that each rule drafts in each call [N]; each half of
-    the texts is fitted on the other half.
+def rules(it: WatchedRun, c: float, slope: float) -> dict[str, np.ndarray]:
+    """Returns the number of tokens that each rule drafts in each call [N]; rules are
+    fitted to one half of the texts and applied to the other.
     """
     gamma, x = it.chance.shape[1], features(it.seen)
     tested = np.arange(gamma) <= it.accepted[:, None]
@@ -158,11 +161,13 @@ def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
 
     for half in (0, 1):
         here, other = it.sequence % 2 == half, it.sequence % 2 != half
-        theirs = Watched(*(leaf[other] for leaf in it))
+        other_half = WatchedRun(*(leaf[other] for leaf in it))
 
-        def best(choices: dict, theirs=theirs, other=other):
+        def best(choices: dict, other_half=other_half, other=other):
             costs = {
-                k: a_token(call_costs(theirs, tokens[other], c, slope).sum(0))
+                k: cost_per_token(
+                    call_costs(other_half, tokens[other], c, slope).sum(0)
+                )
                 for k, tokens in choices.items()
             }
             return choices[min(costs, key=costs.get)]
@@ -170,7 +175,7 @@ def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
         fixed = {g: np.full(len(here), g) for g in range(1, gamma + 1)}
         put("gamma", here, best(fixed))
         learned = tested & other[:, None]
-        head = predict(fit(x[learned], it.chance[learned]), x)
+        head = predict(fit_logistic(x[learned], it.chance[learned]), x)
         sure = np.exp(it.seen[..., 0])
         scores = {
             "q": sure,
@@ -185,8 +190,8 @@ def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
             put(name, here, best({at: stop_lengths(score, at) for at in grid}))
         for name, known in (("renewal_head", head), ("renewal_chances", it.chance)):
             v = 1 + slope * np.arange(gamma + 1)
-            _, own = lengths.replay_renewal(known[other], theirs.accepted, c, v)
-            after = theirs.accepted.sum() / tested[other].sum()
+            _, own = lengths.replay_renewal(known[other], other_half.accepted, c, v)
+            after = other_half.accepted.sum() / tested[other].sum()
             least = (c + slope) / (after * own)
             put(name, here, stop_lengths(np.cumprod(known, 1), least))
     return drafted | {"oracle": it.accepted}
@@ -201,36 +206,38 @@ def measure(
     c: float,
     slope: float,
 ) -> dict:
-    """Returns the cost a token by each rule, the share of the gap that it closes
+    """Returns the cost per token of each rule, the share that it closes of the gap
     between the best gamma and the oracle, and the oracle's gain.
 
     The best gamma is chosen in the other half of the texts.
     """
     key = pair[0].name, pair[1].name, protocol, WATCHER
     if key not in kept:
-        kept[key] = watch(pair, prompts, protocol)
+        kept[key] = record_run(pair, prompts, protocol)
     it = kept[key]
     drafted = rules(it, c, slope)
     names = [*drafted]
     calls = np.stack([call_costs(it, drafted[name], c, slope) for name in names], 1)
-    totals = by_text(calls, it.sequence)
+    totals = sum_by_text(calls, it.sequence)
     at = {name: i for i, name in enumerate(names)}
 
-    def closed(i: int):
+    def closed_share(i: int):
         def share(sums: np.ndarray) -> float:
-            costs = a_token(sums)
+            costs = cost_per_token(sums)
             return lengths.gap_share(costs[i], costs[at["gamma"]], costs[at["oracle"]])
 
         return share
 
-    def over(name: str, other: str):
-        return lambda sums: a_token(sums[at[name]]) / a_token(sums[at[other]]) - 1
+    def relative_gain(name: str, other: str):
+        return lambda sums: (
+            cost_per_token(sums[at[name]]) / cost_per_token(sums[at[other]]) - 1
+        )
 
     told = {"tokens": int(np.sum(it.accepted + 1)), "sequences": len(totals)}
     points = []
     for i, name in enumerate(names):
-        cost, error = bootstrap(lambda sums, i=i: a_token(sums[i]), totals)
-        share, share_error = bootstrap(closed(i), totals)
+        cost, error = bootstrap(lambda sums, i=i: cost_per_token(sums[i]), totals)
+        share, share_error = bootstrap(closed_share(i), totals)
         told |= {f"closed_{name}": share, f"closed_{name}_se": share_error}
         points.append(
             {
@@ -247,14 +254,14 @@ def measure(
         "product_gain": ("q_product", "head_product"),
         "oracle_gain": ("gamma", "oracle"),
     }.items():
-        value, error = bootstrap(over(*pair_of), totals)
+        value, error = bootstrap(relative_gain(*pair_of), totals)
         told |= {name: value, f"{name}_se": error}
     told |= {"c": c, "slope": slope, "points": points}
     return told | {"verdict": verdicts(told)}
 
 
 def verdicts(told: dict) -> list[str]:
-    """Returns three verdicts, in words.
+    """Returns the three verdicts in words.
 
     They compare the head with a threshold on q(x), the head with a threshold on the
     product of all q(x) of a draft, and the oracle with the best gamma.

@@ -1,5 +1,5 @@
-"""The best transform of a draft's law, overall and position by position: the argmax or
-a draw.
+"""The best transform of a draft's law, overall and at each position: the argmax, or a
+draw at some temperature.
 
 alpha = E sum_x min(p, q') for a token drawn from q', where q is truncated and has
 another temperature than p; this is lossless as long as Algorithm 1 compares with q'.
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.questions.verdict import Question, bootstrap, by_text, judge
+from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
 from specjax import fused, probs
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, target_text
@@ -45,9 +45,9 @@ ARMS = [*ARMS, ARGMAX]
 BINS = 10
 
 
-def arms(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
-    """Returns the probability [B, T, A] that a token of each of ARMS is kept, and max q
-    [B, T].
+def arm_chances(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
+    """Returns the probability [B, T, A] that a token drafted by each of ARMS is kept,
+    and max q [B, T].
     """
     del drawn
     p, logits = probs.dense(p_law), q_law.logits
@@ -58,20 +58,20 @@ def arms(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
     ]
     heats, top_k, top_p = (jnp.asarray(x) for x in zip(*settings, strict=True))
 
-    def one(setting: tuple) -> Array:
+    def acceptance(setting: tuple) -> Array:
         each = (jnp.full(batch, x) for x in setting)
         q = probs.dense(probs.standardize(logits, Sampling(*each)))
         return jnp.minimum(p, q).sum(-1)
 
-    drawn = jax.lax.map(one, (heats, top_k, top_p))
+    drawn = jax.lax.map(acceptance, (heats, top_k, top_p))
     first = jnp.argmax(logits, axis=-1)
     certain = jnp.take_along_axis(p, first[..., None], axis=-1)
     most = 1 / probs.dense(lenient.relative_weights(q_law)).sum(-1)
     return jnp.concatenate([jnp.moveaxis(drawn, 0, -1), certain], -1), most
 
 
-def chosen_by(sure: np.ndarray, kept: np.ndarray, other: np.ndarray) -> dict:
-    """Returns the arm at every position [M] by each way to choose.
+def choose_arms(sure: np.ndarray, kept: np.ndarray, other: np.ndarray) -> dict:
+    """Returns the arm that each way of choosing takes at every position [M].
 
     The ways are the best arm of all; the argmax where max q is above a threshold, else
     one arm; and the best arm of each of BINS bins of max q.
@@ -109,7 +109,11 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     chosen = fused.for_protocol(*pair, protocol)
     text = target_text(pair[0], prompts, protocol, chosen, kept)
     chance, sure, sequence = scoring.positions(
-        pair, text, protocol.decode.temperature, arms, **protocol.decode.truncation()
+        pair,
+        text,
+        protocol.decode.temperature,
+        arm_chances,
+        **protocol.decode.truncation(),
     )
     chance = chance.astype(np.float64)
     alike = ARMS.index(f"T_q = {heat:g}, all") if heat else -1
@@ -118,14 +122,14 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     picked = {}
     for half in (0, 1):
         here = sequence % 2 == half
-        for name, arm in chosen_by(sure, chance, ~here).items():
+        for name, arm in choose_arms(sure, chance, ~here).items():
             it = picked.setdefault(name, np.zeros(len(sure), int))
             it[here] = arm[here]
     rows = np.arange(len(sure))
     ways |= {name: chance[rows, arm] for name, arm in picked.items()}
     names = [*ways]
     each = np.stack([*ways.values(), np.ones(len(sure))], -1)
-    totals, at = by_text(each, sequence), {name: i for i, name in enumerate(names)}
+    totals, at = sum_by_text(each, sequence), {name: i for i, name in enumerate(names)}
     told = {"tokens": len(sure), "sequences": len(totals)}
     for name, i in at.items():
         value, error = bootstrap(lambda sums, i=i: sums[i] / sums[-1], totals)

@@ -1,4 +1,4 @@
-"""A question, the criterion that ends it, and the verdict that its numbers give.
+"""A question, the criterion that decides it, and the verdict that its numbers give.
 
 A verdict is a sentence made by code from a number, its error and a bound that was set
 before. Axes: N texts, M tokens or calls.
@@ -30,8 +30,8 @@ class Question(NamedTuple):
 def judge(
     what: str, value: float, *, error: float | None, bound: float, most: bool = False
 ) -> str:
-    """Returns the verdict on a share that must exceed `bound`, or stay below it
-    (`most`).
+    """Returns the verdict on a share that must exceed `bound`, or, if `most`, stay
+    below it.
 
     It survives or is killed where it is CLEAR errors away from the bound, else it is
     undecided. A number that equals the bound without error is killed.
@@ -44,7 +44,7 @@ def judge(
     return f"{word}: {what} {told} {sign} {100 * bound:g}%"
 
 
-def by_text(values: np.ndarray, sequence: np.ndarray) -> np.ndarray:
+def sum_by_text(values: np.ndarray, sequence: np.ndarray) -> np.ndarray:
     """Returns the sums of values [M, ...] over each text: [N, ...].
 
     Args:
@@ -58,8 +58,8 @@ def by_text(values: np.ndarray, sequence: np.ndarray) -> np.ndarray:
 def bootstrap(
     statistic: Callable, totals: np.ndarray, draws: int = DRAWS
 ) -> tuple[float, float]:
-    """Returns a statistic of the sum of `totals` [N, ...] over texts, and its standard
-    error by the bootstrap.
+    """Returns a statistic of the sum of `totals` [N, ...] over texts, and its bootstrap
+    standard error.
 
     Texts are drawn with replacement, all numbers of a text together.
     """

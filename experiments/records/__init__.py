@@ -1,1 +1,1 @@
-"""The records of measurements: their format, their origin and how they are printed."""
+"""The records of measurements: their format, their origin, and how they are printed."""

@@ -1,4 +1,5 @@
-"""Keeps compiled programs on disk, so that a second run does not wait for them."""
+"""Stores compiled programs on disk, so that a second run does not wait for their
+compilation."""
 
 import os
 from pathlib import Path

@@ -40,7 +40,7 @@ def group(name: str) -> str:
 
 
 def has_program(name: str, setting: Mapping) -> bool:
-    """Returns whether a row has a program.
+    """Returns whether a row times a program.
 
     Args:
         name: the program's `group`.
@@ -51,8 +51,8 @@ def has_program(name: str, setting: Mapping) -> bool:
 
 
 def quantities(lines: Sequence[dict], setting: Mapping) -> dict:
-    """Returns the microseconds of the fastest programs where caches are cold, and
-    ratios, by name; or a word that says why there is none.
+    """Returns, by name, the microseconds of the fastest programs with cold caches, and
+    ratios of them; or a word that says why there is no time.
 
     Args:
         lines: of programs.
@@ -64,13 +64,15 @@ def quantities(lines: Sequence[dict], setting: Mapping) -> dict:
         if (line["acceptance"], line["cache"]) == first:
             best.setdefault(group(line["name"]), line)
 
-    def of(name: str, quantity: str) -> float | str:
+    def fastest_or_unclear(name: str, quantity: str) -> float | str:
         if name not in best:
             return FAILED if has_program(name, setting) else SKIPPED
         return best[name][quantity] if best[name]["us"] > 0 else UNCLEAR
 
-    values = {f"{name}_us": of(key, "us") for name, key in CHOICES.items()}
-    values["fused_share"] = of(CHOICES["fused"], "share")
+    values = {
+        f"{name}_us": fastest_or_unclear(key, "us") for name, key in CHOICES.items()
+    }
+    values["fused_share"] = fastest_or_unclear(CHOICES["fused"], "share")
     for other in ("ref_jnp", "onepass", "triton", "four_launches"):
         values[f"over_{other}"] = ratio(values[f"{other}_us"], values["fused_us"], True)
     values["sigmoid_over_exact"] = ratio(values["fused_us"], values["sigmoid_us"])
@@ -79,8 +81,7 @@ def quantities(lines: Sequence[dict], setting: Mapping) -> dict:
 
 
 def update_record(measured: dict) -> dict:
-    """Corrects an old record of kernels so that its numbers are those that would be
-    measured today.
+    """Returns an old record of kernels with the numbers that would be measured today.
 
     Other records are returned unchanged. `host_us` is the time of the host that was
     subtracted.
@@ -100,7 +101,8 @@ def update_record(measured: dict) -> dict:
 
 
 def correct_copy_speed(measured: dict) -> dict:
-    """Corrects the speed of the memory by the copy that runs ahead of the loop.
+    """Returns a record with the speed of the memory corrected for the copy that
+    precedes the loop.
 
     The loop was compared with one step, which XLA does not compile as a loop, so that
     the difference of FIRST steps contained one more copy.
@@ -121,7 +123,7 @@ def correct_copy_speed(measured: dict) -> dict:
 
 
 def subtract_host(line: dict, host: float) -> dict:
-    """Returns a line less the microseconds that the host took."""
+    """Returns a line minus the microseconds that the host took."""
     cold = line | {"cache": COLD, "chain_us": line["us"], "empty_us": host}
     if line["name"] == EMPTY:
         return cold
@@ -144,8 +146,6 @@ def notes(measured: Mapping) -> list[str]:
 
 
 def note(measured: Mapping, quantity: str) -> list[str]:
-    """Returns `notes` if the quantity is the time of a program, or a share; else
-    nothing.
-    """
+    """Returns `notes` if the quantity is the time of a program or a share, else []."""
     times = {f"{name}_us" for name in CHOICES} - {"empty_us"} | {"fused_share"}
     return notes(measured) if quantity in times else []

@@ -1,4 +1,5 @@
-"""Writes numbers as text, and cells as CSV and for a terminal."""
+"""Formats numbers as text, and grids of cells as Markdown, as CSV, and for a
+terminal."""
 
 import csv
 import io
@@ -13,7 +14,7 @@ def markdown_grid(
     *,
     rule: Sequence[str] | None = None,
 ) -> str:
-    """Returns a grid in Markdown, without a last line's end.
+    """Returns a grid in Markdown, without a final line break.
 
     Args:
         rule: what stands below each name of `head`, "---" or, to the right, "--:".
@@ -60,19 +61,19 @@ def number(x: float | str | None) -> str:
 
 
 def number_or_blank(x: float | None) -> str:
-    """Returns a number, or nothing where there is none, such as a call that cannot be
+    """Returns a number, or "" where there is none, such as for a call that cannot be
     predicted.
     """
     return "" if x is None else number(x)
 
 
-def uncertain(x: float, error: float | None) -> str:
-    """Returns a number with its standard error, where it has one."""
+def number_with_error(x: float, error: float | None) -> str:
+    """Returns a number with its standard error, if it has one."""
     return number(x) if error is None else f"{number(x)} ± {number(error)}"
 
 
 def interval(x: float | None, ends: Sequence[float] | None) -> str:
-    """Returns a number with its interval, where it has one."""
+    """Returns a number with its interval, if it has one."""
     if x is None or ends is None:
         return number_or_blank(x)
     return f"{number(x)} [{', '.join(map(number, ends))}]"

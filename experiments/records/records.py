@@ -1,4 +1,4 @@
-"""Selects the record of a row that counts, and the notes that its reader needs.
+"""Selects the record of a row that is shown, and the notes that its reader needs.
 
 Records are lines of JSON (`specjax.measure.jsonl`). There are three kinds of numbers. A
 law is computed whenever it is shown (`experiments.report.laws`). A count is the same on
@@ -33,13 +33,14 @@ NOTES = {
 }
 
 
-def latest(records: Iterable[dict]) -> dict[str, dict]:
+def latest_records(records: Iterable[dict]) -> dict[str, dict]:
     """Returns the last record of each row."""
     return {record["row"]: record for record in records}
 
 
 def is_older(record: dict) -> bool:
-    """Returns whether the code or the inputs of a record changed since it was made."""
+    """Returns whether the code or the inputs of a record have changed since it was
+    made."""
     origin = record.get("provenance", {})
     return bool(
         EDITED in origin.get("note", "")
@@ -49,7 +50,7 @@ def is_older(record: dict) -> bool:
 
 
 def notes(record: dict) -> list[str]:
-    """Returns what distinguishes a record from one that would be measured today."""
+    """Returns how a record differs from one that would be measured today, in words."""
     origin = record.get("provenance", {})
     found = [update_note(origin["note"])] if origin.get("note") else []
     if origin.get("goldens", provenance.GOLDENS) < provenance.GOLDENS:
@@ -62,51 +63,55 @@ def notes(record: dict) -> list[str]:
 
 
 def update_note(note: str) -> str:
-    """Returns the note of a record in the words of today."""
+    """Returns the note of a record in the words that are used today."""
     for recorded, words in NOTES.items():
         note = note.replace(recorded, words)
     return note
 
 
 def changed_settings(record: dict) -> list[str]:
-    """Returns the settings that a record's row file sets to another value today."""
+    """Returns the settings to which a record's row file gives another value today."""
     origin = record.get("provenance", {})
     config = origin.get("config")
     if not config:
         return []
     typed = tuple(origin.get("typed", ()))
-    return list(settings_since(config, record["table"], record["row"], typed))
+    return list(settings_changed_since(config, record["table"], record["row"], typed))
 
 
 @cache
-def settings_since(
-    config: str, table: str, row: str, typed: tuple[str, ...]
+def settings_changed_since(
+    config: str, table: str, row: str, bindings: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Returns the settings that a row's file sets otherwise than a configuration of
-    then; every page asks again."""
-    return tuple(provenance.changed_settings(config, *today(table, row, typed)))
+    """Returns the settings to which a row's file gives another value now than a
+    recorded configuration did. It is cached, because every page asks for it."""
+    return tuple(
+        provenance.changed_settings(config, *current_config(table, row, bindings))
+    )
 
 
-def today(table: str, row: str, typed: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def current_config(
+    table: str, row: str, typed: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
     """Returns the configuration that a row's file sets now, and the names that it sets
-    itself; nothing if there is no such row.
+    itself; empty if there is no such row.
     """
     file = rows(table).get(row)
     if file is None:
         return "", ()
-    return settings_of(file.path, typed)[row]
+    return row_configs(file.path, typed)[row]
 
 
 @cache
-def settings_of(
+def row_configs(
     path: Path, typed: tuple[str, ...]
 ) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Returns the configuration of each row of a file, and the names that it sets."""
     file = RowFile(path)
     try:
-        return configs.read_each(file._replace(bindings=typed))
+        return configs.read_rows(file._replace(bindings=typed))
     except ConfigError:  # a binding of then that no file knows now
-        return configs.read_each(file)
+        return configs.read_rows(file)
 
 
 @cache
@@ -132,7 +137,7 @@ def digest(path: Path) -> str:
 
 
 def device(record: dict) -> str:
-    """Returns the device that a record was measured on, in words."""
+    """Returns in words the device that a record was measured on."""
     if record["scale"] == "closed form":
         return "none (closed form)"
     if record["scale"] == "compiled":

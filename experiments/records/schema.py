@@ -1,4 +1,4 @@
-"""The fields of a record, from one schema: its page, and what does not conform to it.
+"""The fields of a record, from one schema: the page that lists them.
 
 `schema.json` is a JSON Schema; `description` and `unit` of a field are what the page
 says. `python -m experiments.records.schema` writes docs/guides/records.md.
@@ -18,17 +18,17 @@ INTRODUCTION = """\
 # A record's fields
 
 A record is one line of a `.jsonl` file: the numbers of a measured row, and where they
-come from. `results/` has those that the tables are rendered from, and `specjax run`,
-`measure --out` and `python -m experiments.run` write them. This page is rendered from
-`experiments/records/schema.json`, a JSON Schema to which tests hold every record of
-`results/`.
+come from. `specjax run`, `measure --out` and `python -m experiments.run` write records;
+`results/` has those that the tables are rendered from. This page is rendered from
+`experiments/records/schema.json`, a JSON Schema; tests check every record in
+`results/` against it.
 
 """
 OF_MEASURED = """\
-What is measured differs from table to table; these fields are common. Every other
-number is named by what it counts, with the endings and beginnings below. A list is in
-the order of another field: `speedup` and the other lists of rows of walltime are in the
-order of `gamma`.
+Different tables measure different things; these fields are common. The name of every
+other number says what it is, with the endings and beginnings below. The elements of a
+list are in the order of another field: `speedup` and the other lists in rows of
+walltime are in the order of `gamma`.
 
 """
 
@@ -55,8 +55,8 @@ def table(schema: dict[str, Any]) -> str:
 
 
 def fields(schema: dict[str, Any], before: str = "") -> Iterator[list[str]]:
-    """Yields each field's name, unit and description, those of inner objects after
-    their own; not those within `measured` and `provenance`.
+    """Yields the name, unit and description of each field, those of nested objects
+    after their parent's, but not those within `measured` and `provenance`.
     """
     required = schema.get("required", [])
     for name, it in schema.get("properties", {}).items():
@@ -67,7 +67,7 @@ def fields(schema: dict[str, Any], before: str = "") -> Iterator[list[str]]:
 
 
 def named_alike(schema: dict[str, Any]) -> str:
-    """Returns the table of endings and beginnings of names."""
+    """Returns the table of the beginnings and endings that names of numbers share."""
     rows = [
         [it["title"], it["description"]] for it in schema["patternProperties"].values()
     ]

@@ -65,7 +65,7 @@ class Table(NamedTuple):
 
 
 def read(paths: list[Path]) -> list[Table]:
-    """Reads the tables of several files, in their order; names under "shared" hold for
+    """Reads the tables of several files, in their order; names under "shared" apply to
     all files.
     """
     files = [json.loads(path.read_text("utf-8")) for path in paths]
@@ -77,7 +77,7 @@ def read(paths: list[Path]) -> list[Table]:
             it["about"],
             " ".join(it["note"]),
             command(it["command"]),
-            [line for block in it["blocks"] for line in lines_of(block, shared)],
+            [line for block in it["blocks"] for line in read_lines(block, shared)],
             it.get("page", name),
         )
         for file in files
@@ -85,7 +85,7 @@ def read(paths: list[Path]) -> list[Table]:
     ]
 
 
-def lines_of(block: dict, shared: dict) -> Iterator[Line]:
+def read_lines(block: dict, shared: dict) -> Iterator[Line]:
     """Yields the lines of a block.
 
     Each row is [name, label, source] or a beginning of that list. A row makes the lines
@@ -133,7 +133,7 @@ def lines_of(block: dict, shared: dict) -> Iterator[Line]:
 
 
 def printed_names(template: str, quantity: str, **called: str) -> tuple[str, str]:
-    """Returns what the row and the column of a number are called in a printed table.
+    """Returns the names of the row and the column of a number in a printed table.
 
     Parts of a quantity's name that name a choice, such as ", width {width}", belong to
     the row.
@@ -172,17 +172,17 @@ def published_number(
         path = path and path.format(of=of, **keys)
     if not path:
         return None
-    value = published(f"{table}/{path}" if table else path)
+    value = published_value(f"{table}/{path}" if table else path)
     times = spec.get("times", 1)
     return value if times == 1 else round(times * value, 6)
 
 
 @cache
-def papers() -> dict:
+def published_values() -> dict:
     return json.loads(PUBLISHED.read_text("utf-8"))
 
 
-def published(path: str) -> float:
+def published_value(path: str) -> float:
     """Returns a number of published_values.json by its path: PAPER/TABLE/cells of a
     row/column.
 
@@ -192,14 +192,14 @@ def published(path: str) -> float:
     Raises:
         KeyError: not exactly one row has the cells.
     """
-    at = papers()
+    at = published_values()
     for step in path.split("/"):
         if isinstance(at, list):
             at = at[int(step)]
         elif step in at or "rows" not in at:
             at = at[step]
         else:
-            cells = [value_of(word) for word in step.split(" ")]
+            cells = [parse_value(word) for word in step.split(" ")]
             rows = [row for row in at["rows"] if all(cell in row for cell in cells)]
             if len(rows) != 1:
                 raise KeyError(f"{path}: {len(rows)} rows have {step!r}")
@@ -207,8 +207,8 @@ def published(path: str) -> float:
     return at
 
 
-def value_of(word: str) -> str | float | None:
-    """Returns the value of a cell as it is written in a path: a number, null, or the
+def parse_value(word: str) -> str | float | None:
+    """Returns the value of a cell that is written in a path: a number, null, or the
     word itself.
     """
     try:
@@ -217,15 +217,15 @@ def value_of(word: str) -> str | float | None:
         return word
 
 
-def rows_of(key: str) -> list[dict]:
-    """Returns a table of Leviathan et al. (2023), a dict for each row."""
-    table = papers()["leviathan2023"][key]
+def published_rows(key: str) -> list[dict]:
+    """Returns a table of Leviathan et al. (2023), as a dictionary for each row."""
+    table = published_values()["leviathan2023"][key]
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
 def command(folder: str) -> str:
-    """Returns the command that measures a folder's rows; another command is returned
-    unchanged.
+    """Returns the command that measures a folder's rows; a name that is already a
+    command is returned unchanged.
     """
     if " " in folder:
         return folder

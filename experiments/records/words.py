@@ -1,5 +1,5 @@
-"""Words that replace a number in a record of kernels, and ratios that may be such
-words.
+"""Words that take the place of a number in a record of kernels, and ratios of numbers
+or words.
 """
 
 FAILED, SKIPPED = "failed", "skipped"
@@ -8,7 +8,7 @@ NO_PEER = "the other has no time"
 
 
 def ratio(value: float | str, other: float | str, peer: bool = False) -> float | str:
-    """Returns value / other, or the word of the one that has no time.
+    """Returns value / other, or the word of whichever has no time.
 
     Args:
         peer: a failure of `value` must not be shown as a failure of `other`.

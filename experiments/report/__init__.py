@@ -1,1 +1,1 @@
-"""The pages made from records: tables, figures, claims."""
+"""The pages that are made from records: tables, figures, and claims."""

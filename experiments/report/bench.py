@@ -1,5 +1,5 @@
-"""The bench: goals and how they were met, times of engines, and checks that their texts
-agree.
+"""The bench: its goals and whether they were met, the times of engines, and the
+agreement of their texts.
 """
 
 from experiments import catalogue
@@ -11,7 +11,7 @@ from experiments.report.typeset import Grid
 
 
 def outcome(line: Line, record: dict | None) -> dict:
-    """Returns whether a goal was met on the day of the record, by its commit.
+    """Returns whether a goal was met when the record was made, at its commit.
 
     It is met, or missed, if all of the interval is; changes since that day were not
     measured.
@@ -33,22 +33,22 @@ def outcome(line: Line, record: dict | None) -> dict:
     return it
 
 
-def each(it: Item, key: str, digits: str = "") -> str:
-    """Returns the values of a number for every engine, as text."""
+def join_values(it: Item, key: str, digits: str = "") -> str:
+    """Returns the value of a number for every engine, as one text."""
 
-    def shown(x) -> str:
+    def show_value(x) -> str:
         if digits:
             return format(x, digits)
         return str(x) if isinstance(x, str | int) else number(x)
 
-    return ", ".join(f"{name} {shown(x)}" for name, x in it.get(key, {}).items())
+    return ", ".join(f"{name} {show_value(x)}" for name, x in it.get(key, {}).items())
 
 
 def same_texts(it: Item) -> str:
     """Returns how many texts of each engine equal ours."""
     same = ""
     if "same_texts" in it:
-        same = f"{each(it, 'same_texts')} of {it['setting']['texts']}"
+        same = f"{join_values(it, 'same_texts')} of {it['setting']['texts']}"
     if "int8_same_prefix" in it:
         same += f"; ctranslate2_int8 {100 * it['int8_same_prefix']:.0f} % of tokens"
     return same
@@ -75,8 +75,11 @@ def bench(records: Records) -> list[Grid]:
     ]
     named = [
         it
-        | {"row": row, "same": same_texts(it), "made": each(it, "calls")}
-        | {"nats": each(it, "nats_apart", ".1g"), "refused": each(it, "refusals")}
+        | {"row": row, "same": same_texts(it), "made": join_values(it, "calls")}
+        | {
+            "nats": join_values(it, "nats_apart", ".1g"),
+            "refused": join_values(it, "refusals"),
+        }
         for row, it in rows.items()
     ]
     grids = grid("bench_goals", goals if shown else [])

@@ -1,4 +1,4 @@
-"""Tables of columns: columns.json has the head of each table and the cells of a line.
+"""Tables with columns: columns.json has the head of each table and the cells of a line.
 
 `keys` of them, 1 if it is not given, name a line.
 
@@ -13,7 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.records.markup import interval, number, number_or_blank, uncertain
+from experiments.records.markup import (
+    interval,
+    number,
+    number_or_blank,
+    number_with_error,
+)
 from experiments.records.table import Records
 from experiments.report.typeset import Grid
 
@@ -22,7 +27,7 @@ Columns = dict[str, str]
 FILE = Path(__file__).with_name("columns.json")
 
 
-def ends_of(it: Item, key: str) -> Any:
+def interval_ends(it: Item, key: str) -> Any:
     """Returns the ends of the interval of a number."""
     return it[f"{key}_ci" if f"{key}_ci" in it else f"{key}_interval"]
 
@@ -34,15 +39,16 @@ def format_count(x: float | None) -> str:
 
 WAYS = {
     "n": lambda it, key: number_or_blank(it.get(key)),
-    "±": lambda it, key: uncertain(it[key], it[f"{key}_se"]),
-    "ci": lambda it, key: interval(it[key], ends_of(it, key)),
+    "±": lambda it, key: number_with_error(it[key], it[f"{key}_se"]),
+    "ci": lambda it, key: interval(it[key], interval_ends(it, key)),
     "to": lambda it, key: " to ".join(map(number, it[key])),
     "count": lambda it, key: format_count(it.get(key)),
 }
 
 
 class FormattedItem(dict):
-    """An item in which a value can be named together with a way to write it."""
+    """A dictionary for templates, in which a value can be named together with its
+    format."""
 
     def __missing__(self, key: str) -> str:
         name, _, way = key.rpartition(" ")
@@ -57,13 +63,13 @@ def read_columns() -> dict[str, dict]:
     return json.loads(FILE.read_text("utf-8"))
 
 
-def columns_of(name: str) -> Columns:
+def read_template(name: str) -> Columns:
     """Returns the head of each column of a table, and its template."""
     return dict(read_columns()[name]["columns"])
 
 
 def grid(name: str, items: Iterable[Item], **titled: str) -> list[Grid]:
-    """Returns the table of columns.json of this name, with a line for each item; none
+    """Returns the table with this name in columns.json, with a line for each item; []
     without items.
 
     Args:
@@ -71,13 +77,13 @@ def grid(name: str, items: Iterable[Item], **titled: str) -> list[Grid]:
     """
     it = read_columns()[name]
     title = it["title"].format(**titled)
-    return table(title, columns_of(name), items, keys=it.get("keys", 1))
+    return table(title, read_template(name), items, keys=it.get("keys", 1))
 
 
 def table(
     title: str, columns: Columns, items: Iterable[Item], *, keys: int = 1
 ) -> list[Grid]:
-    """Returns a table with a line for each item; none without items.
+    """Returns a table with a line for each item; [] without items.
 
     Args:
         keys: the number of first columns that name a line.
@@ -94,6 +100,7 @@ def numbers_by_row(records: Records, *folders: str) -> dict[str, dict]:
 
 
 def part(it: Item, end: str) -> dict:
-    """Returns the numbers of one part of a row, under names without their end."""
+    """Returns the numbers of one part of a row, whose names end in `end`, with the
+    ending removed."""
     end = f"_{end}"
     return {key.removesuffix(end): x for key, x in it.items() if key.endswith(end)}

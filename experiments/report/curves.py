@@ -1,4 +1,4 @@
-"""Figures 2, 3 and 4: closed forms over alpha, and the measurements of them.
+"""Figures 2, 3 and 4: closed forms over alpha, with measured and published points.
 
 The first panel has every curve and the published points. Below it stands a panel for
 each curve, zoomed in on the measured points. The drawing is as wide as a column of a
@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.records.table import rows_of
+from experiments.records.table import published_rows
 from experiments.report.walltime import XLA
 
 TASKS = {"code": "Python", "joined": "German", "docs": "summaries"}
@@ -27,7 +27,7 @@ FONT, SMALL = 8, 7  # points
 
 
 class Kind(NamedTuple):
-    """A figure.
+    """The properties of one figure.
 
     Attributes:
         quantity: of its curves.
@@ -47,7 +47,8 @@ class Kind(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A measured or published point: `value` at `alpha`, of the curve of row `curve`.
+    """A measured or published point: `value` at `alpha`, belonging to the curve
+    `curve`.
 
     Attributes:
         task, heat: task and temperature; None if published.
@@ -76,7 +77,8 @@ PUBLISHED["figure4"] = "published: Table 2"
 def drawing(
     name: str, curves: dict[str, dict], times: dict[str, dict]
 ) -> Figure | None:
-    """Draws the figure, with a curve for each row of `curves`; None if there are none.
+    """Draws the figure, with a curve for each row of `curves`; returns None if there
+    are no rows.
 
     Args:
         times: of table2.
@@ -122,8 +124,7 @@ def drawing(
 
 
 def measured_points(kind: Kind, rows: list[str], it: dict) -> list[Point]:
-    """Returns the points of a record: one for every row with a gamma that the record
-    has.
+    """Returns the points of a record: one for each curve whose gamma the record has.
 
     Of the best gamma there is one point, on the curve whose c is nearest to the
     measured one (Section 3.5). The tokens of a draft that copies are left out: where
@@ -141,7 +142,7 @@ def measured_points(kind: Kind, rows: list[str], it: dict) -> list[Point]:
     if kind.measured == "best_gamma":
         if not it["best_c"]:
             return []
-        return [point(curve=nearest(rows, it["best_c"]), value=it["best_gamma"])]
+        return [point(curve=nearest_row(rows, it["best_c"]), value=it["best_gamma"])]
     several = []
     for row in (row for row in rows if order(row) in it["gamma"]):
         at = it["gamma"].index(order(row))
@@ -151,31 +152,33 @@ def measured_points(kind: Kind, rows: list[str], it: dict) -> list[Point]:
 
 
 def published_points(name: str, rows: list[str]) -> list[Point]:
-    """Returns the published points: tokens of Table 1, where c = 0 makes them its
-    speed; gamma of Table 4 by its c; speeds of Table 2.
+    """Returns the published points: the tokens of Table 1, which equal its speed
+    because c = 0; the gammas of Table 4 by their c; the speeds of Table 2.
     """
     if name == "figure3":
-        table = rows_of("table4_expected_vs_measured")
-        return [Point(nearest(rows, it["c"]), it["alpha"], it["gamma"]) for it in table]
+        table = published_rows("table4_expected_vs_measured")
+        return [
+            Point(nearest_row(rows, it["c"]), it["alpha"], it["gamma"]) for it in table
+        ]
     key, value = ("table2_walltime", "speedup")
     if name == "figure2":
         key, value = "table1_operations_speed", "speed"
     known = {order(row): row for row in rows}
     return [
         Point(known[it["gamma"]], it["alpha"], it[value])
-        for it in rows_of(key)
+        for it in published_rows(key)
         if it["gamma"] in known
     ]
 
 
-def nearest(rows: list[str], c: float) -> str:
+def nearest_row(rows: list[str], c: float) -> str:
     return min(rows, key=lambda row: abs(math.log(order(row) / c)))
 
 
 def draw(
     axes: Axes, quantity: str, curves: dict, colors: dict, points: list[Point]
 ) -> None:
-    """Draws curves, and the points over them: filled at T = 0, hollow otherwise."""
+    """Draws the curves, and over them the points: filled at T = 0, else hollow."""
     for row in curves:
         ys = [float("nan") if y is None else y for y in curves[row][quantity]]
         style = "steps-post" if quantity == "best_gamma" else "default"
@@ -228,8 +231,8 @@ def set_limits(axes: Axes, points: list[Point], whole: bool) -> None:
 def legend(
     name: str, colors: dict[str, str], ours: list[Point], papers: list[Point]
 ) -> list[Line2D]:
-    """Returns the entries of the legend: the curves, then the shapes, in no curve's
-    color.
+    """Returns the entries of the legend: the curves, then the shapes of points in a
+    neutral color.
     """
     lines = [Line2D([], [], color=c, label=label(row)) for row, c in colors.items()]
     tasks = [task for task in TASKS if task in {point.task for point in ours}]
@@ -249,7 +252,7 @@ def legend(
 
 
 def order(row: str) -> float:
-    """Returns the number of a curve, to sort by: gamma_3 before gamma_10, gamma_inf
+    """Returns a number by which curves are sorted: gamma_3 before gamma_10, gamma_inf
     last.
     """
     return float(row.rpartition("_")[2])

@@ -1,4 +1,4 @@
-"""The tables of columns that a table shows beside its lines, made of the same
+"""Tables with columns that are shown beside the lines of a table, made from the same
 records.
 """
 
@@ -7,7 +7,7 @@ from functools import partial
 
 from experiments import catalogue
 from experiments.records.markup import number, number_or_blank
-from experiments.records.table import Records, published
+from experiments.records.table import Records, published_value
 from experiments.report import kernels, predicted, spec_bench, trees, walltime
 from experiments.report.bench import bench
 from experiments.report.columns import Item, grid, numbers_by_row, part, table
@@ -16,21 +16,21 @@ from experiments.report.typeset import Grid
 from specjax.measure.texts import standardized
 
 
-def tables_of(name: str, records: Records) -> list[Grid]:
-    """Returns the tables of columns beside the lines of a table; none for an unknown
-    name.
+def detail_tables(name: str, records: Records) -> list[Grid]:
+    """Returns the tables with columns that belong to the lines of a table; [] for an
+    unknown name.
     """
     return DETAILS[name](records) if name in DETAILS else []
 
 
 def long_tables(name: str, records: Records) -> dict[str, Grid]:
-    """Returns the tables that are too long for a page, by the ends of the names of
-    their files."""
+    """Returns the tables that are too long for a page, by the endings of their file
+    names."""
     return LONG[name](records) if name in LONG else {}
 
 
-def flat(estimates: dict[str, dict]) -> dict:
-    """Returns estimates, each a value and its error, by name."""
+def flatten_estimates(estimates: dict[str, dict]) -> dict:
+    """Returns the value and the error of each estimate, under flat names."""
     values = {name: it["value"] for name, it in estimates.items()}
     return values | {f"{name}_se": it["se"] for name, it in estimates.items()}
 
@@ -44,7 +44,7 @@ def estimators(records: Records) -> list[Grid]:
         for line in catalogue.find_table("table3").lines
         if line.row in records.get(line.folder, {}) and line.quantity == "alpha"
     ]
-    items = [it | flat(it.get("estimates", {})) for it in items]
+    items = [it | flatten_estimates(it.get("estimates", {})) for it in items]
     return grid("estimators", [it for it in items if "rao_blackwell" in it])
 
 
@@ -55,15 +55,15 @@ def lenience(records: Records) -> list[Grid]:
 
 
 def hypothetical(records: Records) -> Iterator[dict]:
-    """Yields, for each l of the rows of which A.5 prints a speed, the speed of Theorem
-    3.8 if a draft cost as much as the paper's.
+    """Yields, for each l at which Appendix A.5 prints a speed, the speed by Theorem 3.8
+    if a draft cost as much as the paper's.
 
     None of these speeds is measured.
     """
     paper = "leviathan2023/table5_lenience"
-    levels = published(f"{paper}/lenience")
-    hot = published(f"{paper}/improvement_t5_small_c_0.015")
-    cold = published(f"{paper}/temperature_0/improvement")
+    levels = published_value(f"{paper}/lenience")
+    hot = published_value(f"{paper}/improvement_t5_small_c_0.015")
+    cold = published_value(f"{paper}/temperature_0/improvement")
     names = "alpha", "implied_gamma", "implied_speed"
     rows = [x for x in catalogue.find_table("table5").lines if x.quantity == "alpha_l1"]
     for heat, speeds in ((1, hot), (0, cold)):
@@ -83,7 +83,11 @@ def lenient_runs(records: Records) -> Iterator[dict]:
         what += f", T = {it['protocol']['temperature']:g}"
         for run in it["runs"]:
             names = "counts", "alpha_own_text", "log_p"
-            own = run | flat({name: run[name] for name in names}) | {"what": what}
+            own = (
+                run
+                | flatten_estimates({name: run[name] for name in names})
+                | {"what": what}
+            )
             for name in ("alpha", "tv"):
                 at = f"{name}_l{run['lenience']:g}"
                 own |= {name: it[at], f"{name}_se": it[f"{at}_se"]}
@@ -104,7 +108,7 @@ EASY = ("function word", "punctuation", "keyword", "operator", "bracket or separ
 
 
 def spread(numbers: list[float | None], sign: str = "") -> str:
-    """Returns numbers as text, such as 0.41 [0.35, 0.47]; None is left out."""
+    """Returns several numbers as text, such as 0.41 [0.35, 0.47]; None is left out."""
     value, *both = (None if x is None else f"{x:{sign}.3f}" for x in numbers)
     if value is None:
         return "none"
@@ -112,8 +116,8 @@ def spread(numbers: list[float | None], sign: str = "") -> str:
 
 
 def more_or_less(it: Item) -> str:
-    """Returns whether the interval of a difference lies above 0, below it, or contains
-    it.
+    """Returns in words whether the interval of a difference lies above 0, below it, or
+    contains it.
     """
     _, low, high = it["more"]
     if low is None:
@@ -122,18 +126,20 @@ def more_or_less(it: Item) -> str:
 
 
 def kinds(records: Records) -> list[Grid]:
-    """Returns a table for each way to group tokens, with a line a pair: first whether
-    easy tokens are accepted more often, then the alpha of every group.
+    """Returns a table for each way to group tokens, with a line for each pair: first
+    whether easy tokens are accepted more often, then alpha of every group.
     """
-    easy = [cell for cell in cells_of(records, "kind") if cell["label"] in EASY]
-    grids = beside(MORE, easy, "more")
+    easy = [cell for cell in group_cells(records, "kind") if cell["label"] in EASY]
+    grids = group_table(MORE, easy, "more")
     for key, title in KINDS.items():
-        grids += beside(f"{title}: alpha [95 %]", cells_of(records, key), "alpha")
+        grids += group_table(
+            f"{title}: alpha [95 %]", group_cells(records, key), "alpha"
+        )
     return grids
 
 
-def beside(title: str, cells: list[dict], key: str) -> list[Grid]:
-    """Returns a table with a line a pair, and a column for each group of tokens.
+def group_table(title: str, cells: list[dict], key: str) -> list[Grid]:
+    """Returns a table with a line for each pair, and a column for each group of tokens.
 
     Args:
         key: the number that it shows.
@@ -146,17 +152,17 @@ def beside(title: str, cells: list[dict], key: str) -> list[Grid]:
 
 
 def long_kinds(records: Records) -> dict[str, Grid]:
-    """Returns every number of each group of tokens, a line for each."""
+    """Returns every number of each group of tokens, on a line each."""
     found = {}
     for key, title in KINDS.items():
-        for it in grid("shares", cells_of(records, key), title=title):
+        for it in grid("shares", group_cells(records, key), title=title):
             found[key] = it
     return found
 
 
-def cells_of(records: Records, group: str) -> list[dict]:
-    """Returns the numbers of the groups of tokens: first of the rows of the catalogue
-    in their order, then of custom rows of any folder.
+def group_cells(records: Records, group: str) -> list[dict]:
+    """Returns the numbers of the groups of tokens: first for the rows of the catalogue
+    in their order, then for custom rows of any folder.
     """
     labels = {
         (line.folder, line.row): line.what.rpartition(": ")[0]
@@ -188,7 +194,7 @@ def pair_and_task(it: Item) -> str:
 
 
 def certificate(records: Records) -> list[Grid]:
-    """Returns every case, by rule."""
+    """Returns every case of the certificates, by rule."""
     each = numbers_by_row(records, "certificate").values()
     cases = [case for it in each for case in it["cases"]]
     columns = {key: f"{{{key}}}" for case in cases for key in case}
@@ -198,8 +204,8 @@ def certificate(records: Records) -> list[Grid]:
 
 
 def pairs(records: Records) -> list[Grid]:
-    """Returns every pair of a rule and a draft; for broken pairs the total
-    variation.
+    """Returns every pair of a rule and a draft; for broken pairs the total variation
+    that was found.
     """
     items, p_values = [], [0.0]
     for row in numbers_by_row(records, "pairs").values():
@@ -213,7 +219,7 @@ def pairs(records: Records) -> list[Grid]:
     return grid("pairs", items, **titled)
 
 
-def forbidden(it: Item) -> str:
+def impossible_frequency(it: Item) -> str:
     """Returns how often a call emits an id that the target cannot draw."""
     if it["impossible"]:
         return number(it["impossible"])
@@ -222,7 +228,9 @@ def forbidden(it: Item) -> str:
 
 def conformance(records: Records) -> list[Grid]:
     rules = numbers_by_row(records, "conformance").get("rules", {"rules": []})["rules"]
-    return grid("conformance", [it | {"forbidden": forbidden(it)} for it in rules])
+    return grid(
+        "conformance", [it | {"forbidden": impossible_frequency(it)} for it in rules]
+    )
 
 
 def microscope(records: Records) -> list[Grid]:
@@ -243,8 +251,9 @@ SPELLED |= {"draft": "the draft's law known", "both": "both laws known"}
 SPELLED |= {"draw": "a draw of the draft loop"}
 
 
-def compiled(records: Records) -> list[Grid]:
-    """Returns every program of every device, with the properties of its kernels."""
+def compiled_programs(records: Records) -> list[Grid]:
+    """Returns every compiled program for every device, with the properties of its
+    kernels."""
     devices = {
         line.row: line.what.partition(",")[0]
         for line in catalogue.find_table("kernels_aot").lines
@@ -261,8 +270,8 @@ def compiled(records: Records) -> list[Grid]:
 
 
 def fits(records: Records) -> list[Grid]:
-    """Returns every pair at every batch and cache, predicted and, where it was
-    compiled, as compiled.
+    """Returns every pair at every batch and cache: the predicted memory, and the
+    compiled one where it was compiled.
 
     A second table compares the prediction of one GPU with the measurement on it.
     """
@@ -362,7 +371,8 @@ def beams(records: Records) -> list[Grid]:
 
 
 def load(records: Records) -> list[Grid]:
-    """Returns the costs of the parts of a step, and the answers at simulated loads."""
+    """Returns the costs of the parts of a server's step, and the answers under
+    simulated loads."""
     grids = []
     for it in numbers_by_row(records, "load").values():
         what = f"{it['target']} with {it['draft']}, T = {it['temperature']:g}"
@@ -380,7 +390,8 @@ HEADS = {  # of points as records have them, and what a page shows instead
 
 
 def questions(name: str, records: Records) -> list[Grid]:
-    """Returns a question, the verdict on each row, and every point behind it."""
+    """Returns a question, the verdict for each row, and every point that it is based
+    on."""
     called = {
         line.row: line.what.rpartition(": ")[0]
         for line in catalogue.find_table(name).lines
@@ -413,9 +424,9 @@ ANSWERED = "optimal_stopping", "lenience_frontier", "draft_transform"
 ANSWERED += "invariance", "speculative_execution"
 DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "spec_bench": spec_bench.details,
-    "table2": partial(walltime.by_pair, "table2"),
+    "table2": partial(walltime.pair_lines, "table2"),
     "table3": estimators,
-    "table4": walltime.in_the_papers_shape,
+    "table4": walltime.paper_tables,
     "table5": lenience,
     "kinds": kinds,
     "certificate": certificate,
@@ -423,7 +434,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "conformance": conformance,
     "microscope": microscope,
     "kernels": kernels.details,
-    "kernels_aot": compiled,
+    "kernels_aot": compiled_programs,
     "fits": fits,
     "chip_steps": chip_steps,
     "policies": policies,
@@ -433,7 +444,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "wagner_text": partial(wagner, "wagner_text"),
     "wagner_scale": partial(wagner, "wagner_scale"),
     "chen": chen,
-    "today": walltime.today,
+    "today": walltime.current_pairs,
     "speech": speech,
     "bench": bench,
     **{name: partial(questions, name) for name in ANSWERED},

@@ -1,4 +1,4 @@
-"""The estimators of alpha by their names, and the rule that verified.
+"""The names of the estimators of alpha, and the rule that verified.
 
 Each answers another question (`specjax.theory.estimate`): the mean of beta over every
 position of the target's text, the share of tested tokens that were kept, the alpha that
@@ -25,7 +25,7 @@ def update_record(measured: dict) -> dict:
 
 
 def name(measured: Mapping, quantity: str) -> str:
-    """Returns the name of the estimator behind a record's alpha; nothing for other
+    """Returns the name of the estimator behind a record's alpha; "" for other
     quantities."""
     if quantity.startswith("alpha_l"):  # by lenience, over the target's text
         return NAMES["rao_blackwell"]
@@ -41,7 +41,7 @@ def name(measured: Mapping, quantity: str) -> str:
 
 
 def rule(measured: Mapping) -> str:
-    """Returns the rule that verified, where a record names it."""
+    """Returns the rule that verified, if a record names it."""
     protocol = measured.get("protocol")
     own = protocol.get("rule") if isinstance(protocol, Mapping) else None
     return measured.get("rule") or own or ""

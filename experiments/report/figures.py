@@ -1,4 +1,4 @@
-"""The figures of the paper, drawn from the records as SVG that is the same every time.
+"""The figures of the paper, drawn from the records as SVG that is always the same.
 
 Figure 1 is a measured trace; Figures 2, 3 and 4 are closed forms with the measured
 points; Figure 5 is a timeline, of a decoder alone and, as in the paper, of an encoder
@@ -32,11 +32,11 @@ NAMES += ("figure_images", "figure_wagner", "speeds", "recording")
 TRACES = {"figure1": ("figure1", "gamma_7")}  # folder and row
 TRACES["recording"] = recording.FOLDER, recording.ROW
 TRACES["figure_images"] = "images", "drawn_t1"
-DRAWINGS = {"figure_images": images.drawing}  # of a trace that is no text
+DRAWINGS = {"figure_images": images.drawing}  # of a trace that is not a text
 
 
 class Timeline(NamedTuple):
-    """A figure of times.
+    """A figure of times, such as Figure 5.
 
     Attributes:
         times: the row of table2.
@@ -54,7 +54,8 @@ TIMELINES["figure5_ende"] = Timeline("ende_small_t0", "figure5", "ende_")
 
 
 def draw(name: str, results: Records, path: Path) -> None:
-    """Writes one of NAMES; where its records are absent, the drawing says "not run".
+    """Writes the figure with one of NAMES; if its records are absent, the drawing says
+    "not run".
 
     Args:
         results: as `tables.collect(folder)` returns it.
@@ -66,7 +67,8 @@ def draw(name: str, results: Records, path: Path) -> None:
 
 
 def svg(name: str, results: Records) -> str:
-    """Returns a drawing on white, which can also be put into an HTML page."""
+    """Returns a drawing on a white background, which can also be put into an HTML
+    page."""
     if name not in NAMES:
         raise ValueError(f"no figure {name!r}: choose one of {', '.join(NAMES)}")
     folder, row = TRACES.get(name, ("", ""))
@@ -88,7 +90,8 @@ def svg(name: str, results: Records) -> str:
 
 
 def timeline(name: str, results: Records) -> str:
-    """Returns one of TIMELINES; where no row of it can be drawn, the reason."""
+    """Returns the figure with one of TIMELINES; if none of its rows can be drawn, the
+    reason."""
     row, folder, prefix = TIMELINES[name]
     times, traces = (
         numbers_by_row(results, "table2").get(row),

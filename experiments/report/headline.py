@@ -1,4 +1,5 @@
-"""The small table that opens README.md: `python -m experiments.report.headline`.
+"""The small table at the beginning of README.md: `python -m
+experiments.report.headline`.
 
 It stands between two comments and is made of the records in results; the rest of the
 file stays as it is. Its rows are pairs on their own tasks: a published pair first, and
@@ -31,7 +32,8 @@ ROWS: dict[At, tuple[str, str]] = {
 
 
 def table(results: Records) -> str:
-    """Returns a line for each of ROWS that was measured, and the notes below."""
+    """Returns the table with a line for each of ROWS that was measured, and the notes
+    below it."""
     shown = "".join(
         f"{typeset.grid_markdown(panel)}\n"
         for each in grid("headline", items(results))
@@ -44,31 +46,30 @@ def table(results: Records) -> str:
 
 def headline_records(results: Records) -> dict[At, dict]:
     """Returns the record of each of ROWS that has one."""
-    found = {at: record_of(results, *at) for at in ROWS}
+    found = {at: find_record(results, *at) for at in ROWS}
     return {at: record for at, record in found.items() if record is not None}
 
 
 def items(results: Records) -> list[dict]:
     """Returns the lines of the table, each with the spread over all runs of its
-    pair.
-    """
+    pair."""
     return [
-        line_of(at, record["measured"]) | {"spread": runs.spread(results, record)}
+        best_numbers(at, record["measured"]) | {"spread": runs.spread(results, record)}
         for at, record in headline_records(results).items()
     ]
 
 
-def record_of(results: Records, folder: str, row: str | int) -> dict | None:
-    """Returns the record of a row; for Spec-Bench, the record of all tasks at a
+def find_record(results: Records, folder: str, row: str | int) -> dict | None:
+    """Returns the record of a row; for Spec-Bench, a record of all tasks at a
     temperature.
     """
     if folder == spec_bench.FOLDER:
-        return spec_bench.whole(results, row)
+        return spec_bench.combine_tasks(results, row)
     return results.get(folder, {}).get(row)
 
 
-def line_of(at: At, it: dict) -> dict:
-    """Returns a row at its best gamma."""
+def best_numbers(at: At, it: dict) -> dict:
+    """Returns the numbers of a row at its best gamma."""
     pair, writes = ROWS[at]
     speed = interval(it["best_speedup"], it["best_speedup_ci"])
     calls = it.get("best_tokens_per_call", it.get("tokens_per_call"))
@@ -108,7 +109,7 @@ def note(results: Records, found: dict[At, dict], site: bool = False) -> str:
             devices=", ".join(sorted(set(map(records.device, several)))),
             days=" to ".join(dict.fromkeys((days[0], days[-1]))),
             real=whole and whole["measured"],
-            paper=catalogue.published("table2", "ende_small_t0"),
+            paper=catalogue.published_numbers("table2", "ende_small_t0"),
             chip=chip and named,
             counted=count(results),
         )
@@ -116,8 +117,8 @@ def note(results: Records, found: dict[At, dict], site: bool = False) -> str:
 
 
 def count(results: Records) -> dict[str, int]:
-    """Returns how many numbers the tables name, how many were not run, and how many are
-    older than the code that measures them."""
+    """Returns how many numbers the tables name, how many of them were not run, and how
+    many are older than the code that measures them."""
     lines = [
         line
         for table in catalogue.tables()
@@ -139,7 +140,7 @@ def count(results: Records) -> dict[str, int]:
 
 
 def render_text(text: str, results: Records) -> str:
-    """Returns the text of README.md with the table of these records in its place."""
+    """Returns the text of README.md with its table replaced by one of these records."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{table(results)}\n{END}{after}"

@@ -1,4 +1,4 @@
-"""Pages of HTML, made with the templates beside this file: their cells and drawings."""
+"""HTML pages made from the templates beside this file: their cells and drawings."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
 def render(name: str, **values) -> str:
-    """Returns a page made with the template of this name; texts are escaped."""
+    """Returns a page made from the template with this name; texts are escaped."""
     return environment().get_template(f"{name}.html").render(**values)
 
 
@@ -45,7 +45,7 @@ def prose(text: str) -> Markup:
 
 
 def kind(text: str) -> str:
-    """Returns the class of a cell, by its content."""
+    """Returns the CSS class of a cell, which depends on its content."""
     if text in VERDICTS:
         return f"verdict {re.sub('[ ,]+', '-', text)}"
     if text.startswith(("STALE", "DIFFERS")):
@@ -58,7 +58,7 @@ def kind(text: str) -> str:
 
 
 def sides(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the alignment of columns: those that hold numbers are aligned to the
+    """Returns the alignment of columns; columns that hold numbers are aligned to the
     right.
     """
     shown = [["" if text == NONE else text for text in row] for row in rows]
@@ -72,7 +72,7 @@ def width(svg: str) -> float:
 
 def drawing(folder: Path, name: str) -> Markup | None:
     """Returns an SVG file of a folder as an element of the page, with its ids and style
-    made unique; None where it was not drawn.
+    made unique; None if it was not drawn.
     """
     path, own = folder / f"{name}.svg", f"{name}-drawing"
     if not path.exists():
@@ -106,7 +106,7 @@ def rename_ids(value: str, name: str) -> str:
 
 
 def scope_style(style: str, name: str) -> str:
-    """Returns style rules that hold for one drawing, and not for the whole page."""
+    """Returns style rules that apply to one drawing and not to the whole page."""
 
     def add_scope(rule: re.Match) -> str:
         several = (f"#{name} {selector.strip()}" for selector in rule[1].split(","))

@@ -1,4 +1,4 @@
-"""Images as SVG, their pixels colored as the tokens of Figure 1 are.
+"""Images as SVG, with their pixels colored like the tokens of Figure 1.
 
 A pixel that was drafted and accepted is green, one that the target added blue, each as
 dark as its shade; a red corner is where a drafted shade was rejected. Lengths are
@@ -40,7 +40,7 @@ def drawing(measured: dict) -> str:
 
 def pixels(steps: list[dict]) -> Iterator[tuple[int, str, bool]]:
     """Yields each pixel's shade, whether it was "accepted" or "added", and whether a
-    drafted shade was rejected for it.
+    drafted shade was rejected in its place.
     """
     for step in steps:
         yield from ((shade, "accepted", False) for shade in step["accepted"])
@@ -48,8 +48,8 @@ def pixels(steps: list[dict]) -> Iterator[tuple[int, str, bool]]:
 
 
 def color(dark: float, kind: str) -> str:
-    """Returns the color of a pixel of a kind: from its box in Figure 1, where `dark`
-    is 0, to its ink, where it is 1.
+    """Returns the color of a pixel of a kind: for `dark` = 0 that of the kind's box in
+    Figure 1, for 1 that of its ink.
     """
     ends = (bytes.fromhex(x[1:]) for x in (LOOKS[kind].fill, LOOKS[kind].ink))
     mixed = (round(a + dark * (b - a)) for a, b in zip(*ends, strict=True))

@@ -1,5 +1,5 @@
-"""The details of the table of kernels: predictions, measurements, and goals that were
-met or missed.
+"""The details of the table of kernels: predictions, measurements, and the goals that
+were met or missed.
 
 Predictions and goals are those of `experiments/gpu/kernels/predictions.json`, written
 before anything ran on a GPU. A number without a record is called unmeasured.
@@ -13,7 +13,7 @@ from experiments import catalogue
 from experiments.records import kernel_times
 from experiments.records.kernel_times import WARM
 from experiments.records.markup import number, number_or_blank
-from experiments.records.table import Line, Records, papers
+from experiments.records.table import Line, Records, published_values
 from experiments.records.words import FAILED, ratio
 from experiments.report.columns import grid
 from experiments.report.typeset import Grid
@@ -34,7 +34,7 @@ def lines() -> list[Line]:
 
 
 def shapes() -> dict[str, str]:
-    """Returns the words of each row of a shape, (B, gamma, V) and its dtype; PyTorch's
+    """Returns the words for each row of a shape, (B, gamma, V) and its dtype; PyTorch's
     rows are last.
     """
     named = {line.row: line.what.partition(": ")[0] for line in lines()}
@@ -51,7 +51,7 @@ def details(records: Records) -> list[Grid]:
     return [
         *grid("gpu_goals", goals(rows), date=date),
         *grid("gpu_times", times(rows)),
-        *grid("gpu_peers", peers()),
+        *grid("gpu_peers", published_peers()),
         *grid("gpu_found", found),
     ]
 
@@ -68,7 +68,7 @@ def goals(rows: Rows) -> Iterator[dict]:
 
 
 def goal_value(goal: dict, rows: Rows) -> float | str:
-    """Returns the number of a goal, or the reason why there is none."""
+    """Returns the number that a goal is about, or the reason why there is none."""
     if "every" in goal:
         ours = [row for row, name in shapes().items() if "PyTorch" not in name]
         values = [measured_number(rows, row, goal["every"]) for row in ours]
@@ -94,7 +94,7 @@ def measured_number(rows: Rows, row: str, quantity: str) -> float | str:
 
 def verdict(goal: dict, value: float | str) -> str:
     """Returns "met", "missed", or the reason why neither can be said; a program of ours
-    that failed misses.
+    that failed counts as missed.
     """
     if value == FAILED:
         return "missed: it failed"
@@ -154,7 +154,7 @@ def timed_programs(row: str, it: dict) -> Iterator[dict]:
             "name": line["name"],
             "acceptance": line.get("acceptance", "0.7"),
             "cache": cache,
-            "predicted": prediction(row, quantity_of(line["name"])),
+            "predicted": prediction(row, program_quantity(line["name"])),
             "us": number(line["us"]),
             "around": f"{number(line['p10'])} to {number(line['p90'])}",
             "share": percent(line.get("share", "")),
@@ -172,15 +172,15 @@ def percent(share: float | str) -> str:
     return share if isinstance(share, str) else f"{100 * share:.0f} %"
 
 
-def quantity_of(name: str) -> str:
-    """Returns the quantity that a program's time is a candidate for."""
+def program_quantity(name: str) -> str:
+    """Returns the quantity that the time of a program belongs to."""
     kind, _, carried = name.partition("/")
     kind = "fused" if kind == "mosaic_gpu" else kind
     return f"{kind}_us" if carried.split("/")[0] in ("", "none") else ""
 
 
-def peers() -> list[dict]:
-    table = papers()["wagner2024"]["table3_bandwidth_gb_s"]["rows"]
+def published_peers() -> list[dict]:
+    table = published_values()["wagner2024"]["table3_bandwidth_gb_s"]["rows"]
     every = [value for row in table for value in row[2:]]
     wagner = {"who": "Wagner et al. (2024)", "machine": "their GPUs"}
     wagner |= {"what": "speed of the memory reached, GB/s, all models and methods"}

@@ -33,7 +33,7 @@ ESCAPED |= {"\N{RIGHT DOUBLE QUOTATION MARK}": "''"}
 
 
 def escape(text: str) -> str:
-    """Returns text as LaTeX, raised numbers of footnotes included."""
+    """Returns text as LaTeX, including the raised numbers of footnotes."""
     written = "".join(ESCAPED.get(character, character) for character in text)
     return re.sub(
         "[⁰¹²³⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹,]*",
@@ -57,7 +57,7 @@ def latex(name: str, page: Printed) -> str:
         title = ": ".join(filter(None, [page.title, grid.title]))
         title += " (continued)" if place and parts[place - 1][0] is grid else ""
         first = f" {page.about}" if place == 0 else ""
-        said = below(page, notes) if place == len(parts) - 1 else ""
+        said = page_footer(page, notes) if place == len(parts) - 1 else ""
         label = f"tab:{name}" + (f"-{place + 1}" if place else "")
         body = "\n\\par\\smallskip\n".join(map(tabular, several))
         tables.append(
@@ -69,12 +69,13 @@ def latex(name: str, page: Printed) -> str:
     return "% Needs \\usepackage{booktabs}.\n" + "\n".join(tables)
 
 
-def pages(several: list[Grid]) -> list[list[Grid]]:
-    """Returns the panels of each page: all if they are short, else parts of one."""
-    if len(several[0].rows) <= FEW:
-        return [several]
+def pages(grids: list[Grid]) -> list[list[Grid]]:
+    """Returns the panels of each page: all panels together if they are short, else
+    parts of one."""
+    if len(grids[0].rows) <= FEW:
+        return [grids]
     found = []
-    for panel in several:
+    for panel in grids:
         room = max(name_width(panel), LEAST)
         rows: list[list[str]] = []
         height = 0.0
@@ -90,7 +91,7 @@ def pages(several: list[Grid]) -> list[list[Grid]]:
 
 
 def row_height(row: Sequence[str], room: float) -> float:
-    """Returns the points of a row, whose name may have several lines.
+    """Returns the height of a row in points; its name may take several lines.
 
     Args:
         room: the points of such a line.
@@ -99,7 +100,7 @@ def row_height(row: Sequence[str], room: float) -> float:
     return LEAD * max(named, *(1 + bool(STACK.fullmatch(cell)) for cell in row))
 
 
-def below(page: Printed, notes: Notes) -> str:
+def page_footer(page: Printed, notes: Notes) -> str:
     """Returns the footnotes and the origin of the numbers, as one paragraph."""
     said = [
         rf"\textsuperscript{{{at}}}{escape(text)}."
@@ -123,19 +124,21 @@ def panels(grid: Grid) -> list[Grid]:
 
 
 def width(widths: Sequence[float]) -> float:
-    """Returns the points that columns need if the names of their rows are broken."""
+    """Returns the width in points of columns, if the names of their rows are broken
+    into lines."""
     first, *rest = widths
     return min(first, LEAST) + sum(rest) + APART * len(rest)
 
 
 def name_width(grid: Grid) -> float:
-    """Returns the points that are left for the names of rows."""
+    """Returns the width in points that is left for the names of rows."""
     _, *rest = column_widths(grid)
     return COLUMN - sum(rest) - APART * len(rest)
 
 
 def column_widths(grid: Grid) -> list[float]:
-    """Returns the points of each column, none of them broken but the words of heads."""
+    """Returns the width in points of each column; only the words of heads may be broken
+    into lines."""
     widths = [head_width(name) for name in grid.head]
     for row in grid.rows:
         widths = [max(x, cell_width(text)) for x, text in zip(widths, row, strict=True)]
@@ -143,7 +146,8 @@ def column_widths(grid: Grid) -> list[float]:
 
 
 def head_width(name: str) -> float:
-    """Returns the points of a head; of a pair of columns, the share of each."""
+    """Returns the width in points of a head; for a pair of columns, the share of
+    each."""
     if name.endswith(", published"):
         return SMALL * len(PAPER)
     if name.endswith(", ours"):
@@ -164,7 +168,7 @@ def head_lines(name: str) -> list[str]:
 
 
 def tabular(grid: Grid) -> str:
-    """Returns one panel."""
+    """Returns one panel as LaTeX."""
     first, *_ = column_widths(grid)
     left = name_width(grid)
     name = "l" if first <= left else f"p{{{max(left, LEAST):.0f}pt}}"
@@ -177,25 +181,26 @@ def tabular(grid: Grid) -> str:
 
 
 def head_rows(head: Sequence[str]) -> str:
-    """Returns the head; above a published number and ours stands their quantity."""
+    """Returns the rows of the head; a published number and ours share the quantity
+    above them."""
     above, rules, below = [], [], []
     at = 0
     while at < len(head):
         of, told, _ = head[at].rpartition(", published")
         if told and at + 1 < len(head) and head[at + 1] == f"{of}, ours":
-            above.append(rf"\multicolumn{{2}}{{c}}{{{stacked(head_lines(of))}}}")
+            above.append(rf"\multicolumn{{2}}{{c}}{{{stack_lines(head_lines(of))}}}")
             rules.append(rf"\cmidrule(lr){{{at + 1}-{at + 2}}}")
             below += [rf"\tiny {word}" for word in (PAPER, OURS)]
             at += 2
         else:
             above.append("")
-            below.append(stacked(head_lines(head[at])))
+            below.append(stack_lines(head_lines(head[at])))
             at += 1
     last = f"{' & '.join(below)} \\\\\n"
     return f"{' & '.join(above)} \\\\\n{''.join(rules)}\n{last}" if rules else last
 
 
-def stacked(lines: Sequence[str]) -> str:
+def stack_lines(lines: Sequence[str]) -> str:
     texts = [escape(line) for line in lines]
     lines = r" \\ ".join(texts)
     return lines if len(texts) == 1 else rf"\shortstack{{{lines}}}"

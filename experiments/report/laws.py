@@ -1,5 +1,5 @@
-"""The records of closed forms and certificates, computed whenever they are shown and
-stored nowhere.
+"""The records of closed forms and certificates, which are computed whenever they are
+shown and never stored.
 
 Their rows are gin files like any other. Their numbers depend on the code alone, and
 tests assert them. All of them take five minutes of one core, most of it for the
@@ -30,26 +30,28 @@ PROCESSES = 2
 
 def compute(
     folders: Iterable[str] = FOLDERS,
-    wanted: Callable[[str], bool] = lambda row: True,
-    beside: Mapping[str, Callable[[], Any]] | None = None,
+    is_wanted: Callable[[str], bool] = lambda row: True,
+    other_work: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Records:
-    """Computes the records of every law's row; they have no day.
+    """Computes the records of every law's row; they have no date.
 
     Args:
-        wanted: selects rows, by folder/row.
-        beside: other work for the processes that compute laws, by its name.
+        is_wanted: selects rows, by folder/row.
+        other_work: work for the processes that compute laws, by its name.
     """
     found: Records = {folder: {} for folder in folders}
     rows = [
         row
         for folder in folders
         for row in records.rows(folder).values()
-        if wanted(f"{folder}/{row.row}")
+        if is_wanted(f"{folder}/{row.row}")
     ]
     long = {f"{x.table}/{x.row}": partial(law, x) for x in rows if is_long(x)}
     # The first leaves programs on the disk that the others share, so these come last.
     first = dict([*long.items()][:1])
-    done = at_once({**first, **(beside or {}), **dict(reversed(long.items()))})
+    done = run_in_processes(
+        {**first, **(other_work or {}), **dict(reversed(long.items()))}
+    )
     made = [law(row) for row in rows if not is_long(row)]
     for record in [*made, *(done[name] for name in long)]:
         found[record["table"]][record["row"]] = record
@@ -57,13 +59,14 @@ def compute(
 
 
 def is_long(row: RowFile) -> bool:
-    """Returns whether a law enumerates, which takes longer than to start a process."""
+    """Returns whether a law is enumerated, which takes longer than starting a
+    process."""
     return row.table in ENUMERATED
 
 
-def at_once(work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-    """Returns the results of work by its name; separate processes do it, each what is
-    next in order.
+def run_in_processes(work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """Returns the result of each piece of work by its name; separate processes each
+    take the next one.
     """
     if not work:
         return {}
@@ -80,8 +83,8 @@ def at_once(work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
 
 
 def call(work: Callable[[], Any]) -> Any:
-    """Returns what work returns, without what it prints: lines of two processes would
-    be mixed.
+    """Returns the result of a piece of work, without what it prints, because lines of
+    two processes would be mixed.
     """
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
@@ -93,7 +96,7 @@ def law(file: RowFile) -> dict:
     compilation.keep()
     built = configs.build(file)
     row = built.row
-    origin = provenance.of(row.measurement, built.config, 0.0) | {"date": "now"}
+    origin = provenance.describe(row.measurement, built.config, 0.0) | {"date": "now"}
     it = {"row": file.row, "table": file.table, "scale": row.scale, "kind": row.kind}
     it |= {"measured": row.measurement.run(), "provenance": origin}
-    return it | {"published": catalogue.published(file.table, file.row)}
+    return it | {"published": catalogue.published_numbers(file.table, file.row)}

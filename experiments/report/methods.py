@@ -1,4 +1,4 @@
-"""The tables of ways to verify, side by side: of Wagner et al. (2024), of speech, of
+"""Tables that compare ways to verify: those of Wagner et al. (2024), of speech, and of
 Chen et al.
 """
 
@@ -12,9 +12,7 @@ from experiments.report.typeset import Grid
 
 
 def method_words(method: str) -> str:
-    """Returns the words of a method; sigmoid_1e4_top50 is "sigmoid, +-1e4, top-k
-    50".
-    """
+    """Returns a method in words; sigmoid_1e4_top50 is "sigmoid, +-1e4, top-k 50"."""
     plainly = method.removesuffix("_top50")
     words = plainly.replace("sigmoid_", "sigmoid, +-").replace("_half", ", float16")
     words = "control that keeps every draft" if plainly == "always" else words
@@ -22,7 +20,7 @@ def method_words(method: str) -> str:
 
 
 def wagner(folder: str, records: Records) -> list[Grid]:
-    """Returns every method of every row, and the rows of decoders of the same kind."""
+    """Returns every method of every row, and the rows of the same kind for decoders."""
     lines, scales = catalogue.find_table(folder).lines, folder == "wagner_scale"
     names = {x.row: x.what.partition(":")[0] for x in lines if x.folder == folder}
     decoders = numbers_by_row(records, "wagner_data", "wagner_paper").items()
@@ -45,7 +43,7 @@ ORDER = ("greedy", "alone", "exact", "sigmoid", "sigmoid released", "always")
 
 def place(name: str) -> tuple:
     """Returns the position of a method: greedy texts, then sampled ones, then truncated
-    laws; by rule, by scale.
+    laws; by rule, then by scale.
     """
     *words, scale = name.removesuffix("_top50").split("_")
     rule = " ".join(words) if scale[:2] == "1e" else name.split("_")[0]
@@ -55,8 +53,7 @@ def place(name: str) -> tuple:
 
 def speech(records: Records) -> list[Grid]:
     """Returns every method of every row side by side, and every batch, for all
-    records.
-    """
+    records."""
     grids = []
     for row, it in numbers_by_row(records, "speech_data", "speech_paper").items():
         pair = f"{it['target']} with {it['draft']}, {row}"
@@ -79,18 +76,18 @@ def speech(records: Records) -> list[Grid]:
     return grids
 
 
-def worth(it: Item, way: str) -> str:
+def gain_text(it: Item, way: str) -> str:
     keys = {"pass1": ["pass1"], "rouge": ["rouge1", "rouge2"]}[it["metric"]]
     return ", ".join(f"{key} {number(it[f'{key}_{way}'])}" for key in keys)
 
 
 def chen(records: Records) -> list[Grid]:
-    """Returns a line for each row."""
+    """Returns the table of Chen et al., with a line for each row."""
     items = []
     for row, it in numbers_by_row(records, "chen_data", "chen_paper").items():
         if "theoretical_speed" in it:
             stopped = it.get("why_not_alone", {}).items()
-            told = {way: worth(it, way) for way in ("alone", "speculative")}
+            told = {way: gain_text(it, way) for way in ("alone", "speculative")}
             told["stopped"] = ", ".join(f"{kind} {count}" for kind, count in stopped)
             items.append(it | told | {"row": row})
     return grid("chen", items)

@@ -16,24 +16,24 @@ COUNTED = "batch", "width", "B", "V"  # named without a sign of equality
 
 def split(names: Sequence[str]) -> tuple[list[str], Grid]:
     """Returns names without their parts, and the parts as columns; parts that all rows
-    share are in the title instead."""
+    share move to the title."""
     labels, found = [], []
     for name in names:
-        label, own = parted(name)
+        label, own = split_parts(name)
         labels.append(label)
         found.append(own)
     keys = list(dict.fromkeys(key for own in found for key in own))
     same = [key for key in keys if len({own.get(key) for own in found}) == 1]
     if len(same) == len(keys) and not any(labels):
         same = []
-    title = ", ".join(spelled(key, found[0][key]) for key in same)
+    title = ", ".join(spell_part(key, found[0][key]) for key in same)
     head = [key for key in keys if key not in same]
     rows = [[own.get(key, "") for key in head] for own in found]
     return labels, Grid(title, head, rows)
 
 
-def parted(name: str) -> tuple[str, dict[str, str]]:
-    """Returns a name without its parts, and the parts."""
+def split_parts(name: str) -> tuple[str, dict[str, str]]:
+    """Returns a name without its parts, and the parts by their keys."""
     rest: list[str] = []
     own: dict[str, str] = {}
     for piece in name.split(", "):
@@ -46,13 +46,13 @@ def parted(name: str) -> tuple[str, dict[str, str]]:
     return ", ".join(rest), own
 
 
-def spelled(key: str, value: str) -> str:
+def spell_part(key: str, value: str) -> str:
     return f"{key} {value}" if key in COUNTED else f"{key} = {value}"
 
 
 @cache
 def timed_names() -> dict[tuple[str, str], str]:
-    """Returns what each row whose walltime is measured is called, by folder and row, in
+    """Returns the name of each row whose walltime is measured, by folder and row, in
     the order of the catalogue."""
     found: dict[tuple[str, str], str] = {}
     for table in catalogue.tables():
@@ -63,10 +63,10 @@ def timed_names() -> dict[tuple[str, str], str]:
 
 
 def pair(folder: str, row: str, other: str) -> str:
-    """Returns the pair of a row and its task as the catalogue has them.
+    """Returns the pair of a row and its task, with the names of the catalogue.
 
     Args:
         other: what a row outside the catalogue is called.
     """
     name = timed_names().get((folder, row))
-    return other if name is None else parted(name)[0]
+    return other if name is None else split_parts(name)[0]

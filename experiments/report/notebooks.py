@@ -23,8 +23,8 @@ FIXED = {"JAX_PLATFORMS": "cpu", "SOURCE_DATE_EPOCH": "0", "PYTHONPATH": str(ROO
 def run(
     path: Path, more: Sequence[str] = (), brief: tuple[str, str] | None = None
 ) -> nbformat.NotebookNode:
-    """Runs a notebook from the first cell on in its own folder, and returns it with the
-    output of its cells.
+    """Runs a notebook from its first cell on, in its own folder, and returns it with
+    the output of its cells.
 
     Args:
         more: cells of code that are run after them.

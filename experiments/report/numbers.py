@@ -1,4 +1,4 @@
-"""The number that a line of the catalogue names, as its record has it."""
+"""The number that a line of the catalogue names, from its record."""
 
 from collections.abc import Mapping
 
@@ -21,13 +21,13 @@ def value(measured: Mapping, quantity: str) -> float | str | None:
     return measured[name][measured["alpha"].index(float(point))]
 
 
-def published(line: Line) -> str:
-    """Returns the published number with the decimals that were printed; nothing where
-    there is none."""
+def format_published(line: Line) -> str:
+    """Returns the published number with the decimals that were printed; "" if there is
+    none."""
     return "" if line.published is None else f"{line.published:.{line.decimals}f}"
 
 
-def differs(line: Line, record: Mapping) -> bool:
+def contradicts_published(line: Line, record: Mapping) -> bool:
     """Returns whether a number that must round to the published one does not."""
     if not line.exact or line.published is None:
         return False

@@ -1,4 +1,4 @@
-"""The answer on one page, DIR/index.html: `python -m experiments.report.page [DIR]`.
+"""The results on one page, DIR/index.html: `python -m experiments.report.page [DIR]`.
 
 It shows the rows that were run, every speed with its interval, one text step by step,
 one recording to listen to, and the verdicts on the papers' claims; links lead to a page
@@ -45,8 +45,8 @@ def page(folder: Path, results: Records) -> str:
 
 
 def run(results: Records) -> dict | None:
-    """Returns the number of records, their devices and dates, and how many have a
-    note.
+    """Returns the number of records, their devices and dates, and how many records have
+    a note.
     """
     rows = (record for rows in results.values() for record in rows.values())
     every = [record for record in rows if record.get("kind") != "law"]
@@ -68,8 +68,8 @@ def run(results: Records) -> dict | None:
 
 
 def list_distinct(values: Iterable[str]) -> str:
-    """Returns distinct values, the most frequent first; where there are many, their
-    count.
+    """Returns the distinct values, the most frequent first; if there are many, only
+    their number.
     """
     names = [name for name, _ in Counter(values).most_common()]
     more = f" and {len(names) - MARGIN} more" if len(names) > MARGIN else ""
@@ -77,7 +77,7 @@ def list_distinct(values: Iterable[str]) -> str:
 
 
 def texts(folder: Path, results: Records) -> dict[str, str]:
-    """Returns every page by the name of its file; drawings are those of the folder."""
+    """Returns every page by its file name; the drawings are those in the folder."""
     return {"index.html": page(folder, results), **table_page.pages(folder, results)}
 
 

@@ -1,4 +1,4 @@
-"""The predictions of the chip's rows beside the measurements, and the decisions that
+"""The predictions for the chip's rows beside the measurements, and the decisions that
 follow.
 
     python -m experiments.report.predicted [FOLDER]
@@ -27,12 +27,13 @@ NAME = "predicted"  # of the table in columns.json
 
 @cache
 def expectations() -> list[dict]:
-    """Returns the sets of predictions of the file, the latest last."""
+    """Returns the sets of predictions in the file, the latest last."""
     return json.loads(FILE.read_text("utf-8"))
 
 
 def details(records: Records) -> list[Grid]:
-    """Returns the tables of every prediction beside the measurement, a table a set."""
+    """Returns a table for each set of predictions, each prediction beside its
+    measurement."""
     return [
         table
         for each in reversed(expectations())
@@ -52,16 +53,16 @@ def items(records: Records, predictions: dict) -> Iterator[dict]:
         }
 
 
-def unjudged_reason(records: Records, it: dict, predicted_for: str) -> str | None:
-    """Returns why a number is not judged: its row ran on a CPU, or on another card than
-    it depends on. None where it is judged."""
+def unjudged_reason(records: Records, it: dict, card: str) -> str | None:
+    """Returns why a prediction is not judged: its row ran on a CPU, or on another card
+    than it is made for. None if it is judged."""
     record = records.get(it["table"], {}).get(it["row"])
     if record is None:
         return None
     device = record["provenance"]["device"]
     if device["platform"] == "cpu":
         return TRIAL
-    same = device["kind"] == predicted_for or "of" in it or "count" in it
+    same = device["kind"] == card or "of" in it or "count" in it
     return None if same else f"on one {device['kind']}"
 
 
@@ -80,7 +81,7 @@ def measured_value(records: Records, it: dict, since: str) -> float | str:
 
 
 def number(record: dict | None, quantity: str) -> float | str:
-    """Returns the number that a row measured, or the words that replace it."""
+    """Returns the number that a row measured, or the words that take its place."""
     if record is None:
         return NOT_RUN
     measured = record["measured"]
@@ -91,7 +92,7 @@ def number(record: dict | None, quantity: str) -> float | str:
 
 
 def verdict(it: dict, value: float | str) -> str:
-    """Returns whether a number is where it was expected."""
+    """Returns in words whether a number is in its predicted range."""
     if isinstance(value, str):
         return value
     if it["low"] <= value <= it["high"]:
@@ -106,7 +107,8 @@ def main(arguments: list[str] | None = None) -> None:
     folder = parser.parse_args(arguments).folder
     tables = {it["table"] for each in expectations() for it in each["numbers"]}
     found = {
-        name: records.latest(jsonl.read(folder / f"{name}.jsonl")) for name in tables
+        name: records.latest_records(jsonl.read(folder / f"{name}.jsonl"))
+        for name in tables
     }
     for each in details(found):
         print(f"{each.title}:")

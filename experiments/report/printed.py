@@ -39,18 +39,18 @@ class Row(NamedTuple):
     lines: dict[str, Line]
 
 
-def printed(table: Table, results: Records) -> Printed:
-    """Returns a table as it is printed."""
-    rows, notes = rows_of(table, results), Notes()
+def print_table(table: Table, results: Records) -> Printed:
+    """Returns a table in the form in which it is printed."""
+    rows, notes = recorded_rows(table, results), Notes()
     usual = usual_place(rows)
-    remarks = [remarks_of(row, usual) for row in rows]
+    remarks = [row_remarks(row, usual) for row in rows]
     first = remarks[0] if remarks else []
     common = [text for text in first if all(text in own for own in remarks)]
     marks = [
         notes.marks([text for text in own if text not in common]) for own in remarks
     ]
-    grids = grids_of(rows, marks, notes)
-    wider = details.tables_of(table.name, results)
+    grids = make_grids(rows, marks, notes)
+    wider = details.detail_tables(table.name, results)
     every = (cell for grid in [*grids, *wider] for row in grid.rows for cell in row)
     text = " ".join(every)
     shown = [words for words, sign in zip(MARKED, "±[", strict=True) if sign in text]
@@ -64,15 +64,15 @@ def printed(table: Table, results: Records) -> Printed:
         wider,
         notes.texts,
         said,
-        absent(table, results),
+        missing_row_lines(table, results),
         table.note,
         table.command,
         table.name if table.name.startswith("figure") else None,
     )
 
 
-def grids_of(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[Grid]:
-    """Returns the numbers of rows.
+def make_grids(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[Grid]:
+    """Returns the numbers of rows as grids.
 
     Args:
         marks: the footnotes of each row.
@@ -81,24 +81,23 @@ def grids_of(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[Gr
     for columns, members in groups(rows):
         named = [rows[at].label for at in members]
         body = [cells(rows[at], columns, notes) for at in members]
-        grids.append(grid_of(named, [marks[at] for at in members], columns, body))
+        grids.append(make_grid(named, [marks[at] for at in members], columns, body))
     return grids
 
 
-def rows_of(table: Table, results: Records) -> list[Row]:
-    """Returns the rows of which there is a record, in the order of the catalogue."""
+def recorded_rows(table: Table, results: Records) -> list[Row]:
+    """Returns the rows that have a record, in the order of the catalogue."""
     rows: dict[tuple[str, str, str], Row] = {}
     for line in table.lines:
         if record := results.get(line.folder, {}).get(line.row):
             key = line.folder, line.row, line.label
             row = rows.setdefault(key, Row(line.label, record, {}))
-            row.lines[column_of(line, record)] = line
+            row.lines[column_name(line, record)] = line
     return with_one_estimator(list(rows.values()))
 
 
-def column_of(line: Line, record: dict) -> str:
-    """Returns what the column of a number is called; of an alpha, with its
-    estimator."""
+def column_name(line: Line, record: dict) -> str:
+    """Returns the name of a number's column; for an alpha, with its estimator."""
     estimator = estimators.name(record["measured"], line.quantity)
     if estimator and line.column in ("", "alpha"):
         return f"alpha, {estimator}"
@@ -106,8 +105,8 @@ def column_of(line: Line, record: dict) -> str:
 
 
 def with_one_estimator(rows: list[Row]) -> list[Row]:
-    """Returns rows that can be compared: where some have the share of kept tokens as
-    their alpha and others another estimator, all show that share too."""
+    """Returns rows whose numbers can be compared: where some have the share of kept
+    tokens as alpha and others another estimator, all show the share too."""
     kept, mean = (f"alpha, {estimators.NAMES[x]}" for x in ("counts", "rao_blackwell"))
     if not any(kept in row.lines for row in rows):
         return rows
@@ -121,8 +120,8 @@ def with_one_estimator(rows: list[Row]) -> list[Row]:
 
 
 def groups(rows: Sequence[Row]) -> list[tuple[list[str], list[int]]]:
-    """Returns the columns and the places of the rows of each grid: rows that share at
-    least half of their columns stand in one."""
+    """Returns the columns of each grid, and the places of its rows: rows that share at
+    least half of their columns are in one grid."""
     found: list[tuple[list[str], list[int]]] = []
     for at, row in enumerate(rows):
         for columns, members in found:
@@ -136,11 +135,11 @@ def groups(rows: Sequence[Row]) -> list[tuple[list[str], list[int]]]:
     return found
 
 
-def remarks_of(row: Row, usual: str) -> list[str]:
+def row_remarks(row: Row, usual_device: str) -> list[str]:
     """Returns what a reader must know about a row.
 
     Args:
-        usual: where most rows were measured.
+        usual_device: where most rows were measured.
     """
     record = row.record
     found = ["recorded earlier"] if "earlier" in record else []
@@ -148,16 +147,16 @@ def remarks_of(row: Row, usual: str) -> list[str]:
     for line in lines:
         told = kernel_times.note(record["measured"], line.quantity)
         found += [f"{text} (times of programs)" for text in told]
-        if numbers.differs(line, record):
+        if numbers.contradicts_published(line, record):
             name = line.column or line.label
             found.append(f"{name}: {DIFFERS}")
     found += records.notes(record)
     rule = estimators.rule(record["measured"])
     if has_alpha(row) and rule not in ("", EXACT) and rule not in row.label:
         found.append(f"verified by `{rule}`")
-    if models := models_of(row):
+    if models := unnamed_models(row):
         found.append(models)
-    if place(record) not in ("", usual):
+    if place(record) not in ("", usual_device):
         found.append(f"{place(record)}, {record['provenance']['date'][:10]}")
     return list(dict.fromkeys(found))
 
@@ -166,9 +165,9 @@ def has_alpha(row: Row) -> bool:
     return any(name.startswith("alpha, ") for name in row.lines)
 
 
-def models_of(row: Row) -> str:
-    """Returns the models of a row whose files differ from machine to machine, where its
-    name does not have them."""
+def unnamed_models(row: Row) -> str:
+    """Returns the models of a row whose files differ from machine to machine, unless
+    its name contains them."""
     if not any(line.needs for line in row.lines.values()):
         return ""
     measured = row.record["measured"]
@@ -179,7 +178,8 @@ def models_of(row: Row) -> str:
 
 
 def place(record: dict) -> str:
-    """Returns where a record was measured; nothing where no device took part."""
+    """Returns the device that a record was measured on; "" if no device was
+    involved."""
     if record.get("kind") == "law" or record["scale"] == "closed form":
         return ""
     if record["scale"] == "compiled":
@@ -188,13 +188,13 @@ def place(record: dict) -> str:
 
 
 def usual_place(rows: Sequence[Row]) -> str:
-    """Returns where most rows were measured."""
+    """Returns the device that most rows were measured on."""
     places = Counter(place(row.record) for row in rows)
     return places.most_common(1)[0][0] if places else ""
 
 
 def origin(rows: Sequence[Row]) -> list[str]:
-    """Returns the sentences on the machine and the dates of most rows."""
+    """Returns the sentences about the machine and the dates of most rows."""
     if not rows:
         return []
     usual = usual_place(rows)
@@ -207,7 +207,7 @@ def origin(rows: Sequence[Row]) -> list[str]:
     return [f"{usual[0].upper()}{usual[1:]}, {when}{but}."]
 
 
-def absent(table: Table, results: Records) -> list[str]:
+def missing_row_lines(table: Table, results: Records) -> list[str]:
     """Returns a line for each reason why rows have no record, with their number."""
     reasons: dict[str | None, list[tuple[str, str]]] = {}
     for line in table.lines:
@@ -222,20 +222,24 @@ def absent(table: Table, results: Records) -> list[str]:
 
 
 def cells(row: Row, columns: Sequence[str], notes: Notes) -> list[tuple[str, str]]:
-    """Returns the published number and ours of each column."""
+    """Returns the published number and ours for each column."""
     found = []
     for name in columns:
         line = row.lines.get(name)
-        told = "" if line is None or line.published is None else numbers.published(line)
-        ours = "" if line is None else measured(line, row.record, notes)
+        told = (
+            ""
+            if line is None or line.published is None
+            else numbers.format_published(line)
+        )
+        ours = "" if line is None else format_measured(line, row.record, notes)
         found.append((told, ours))
     size = row.record["measured"].get("tokens")
     return [*found, ("", "" if size is None else str(size))]
 
 
-def measured(line: Line, record: dict, notes: Notes) -> str:
-    """Returns our number with its interval or its standard error; of a reason why there
-    is none, the footnote."""
+def format_measured(line: Line, record: dict, notes: Notes) -> str:
+    """Returns our number with its interval or its standard error; if there is none, the
+    reason as a footnote."""
     it = record["measured"]
     x = numbers.value(it, line.quantity)
     if isinstance(x, str):
@@ -245,10 +249,10 @@ def measured(line: Line, record: dict, notes: Notes) -> str:
     ends = it.get(f"{line.quantity}_ci", it.get(f"{line.quantity}_interval"))
     if ends is not None and not isinstance(x, int):
         return markup.interval(x, ends)
-    return markup.uncertain(x, it.get(line.error or f"{line.quantity}_se"))
+    return markup.number_with_error(x, it.get(line.error or f"{line.quantity}_se"))
 
 
-def grid_of(
+def make_grid(
     names: Sequence[str],
     marks: Sequence[str],
     columns: Sequence[str],
@@ -260,7 +264,7 @@ def grid_of(
         marks: the footnotes of each row.
         body: the published number and ours of each of `columns`, and then n.
     """
-    head, lines = headed(columns, body)
+    head, lines = make_head(columns, body)
     if len(names) == 1 and len(head) > 2:
         title = names[0] + marks[0]
         rows = [
@@ -284,11 +288,11 @@ def grid_of(
     return Grid(parts.title, head, rows, keys)
 
 
-def headed(
+def make_head(
     columns: Sequence[str], body: Sequence[Sequence[tuple[str, str]]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Returns the head and the cells of columns: one of published numbers stands before
-    ours where there are some; n is last, where a row has it."""
+    """Returns the head and the cells of columns: a column of published numbers precedes
+    ours where there are some; n is last, if a row has it."""
     head: list[str] = []
     kept: list[tuple[int, int]] = []
     for at, name in enumerate(columns):

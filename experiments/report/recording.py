@@ -15,8 +15,8 @@ TYPES = {".flac": "audio/flac", ".wav": "audio/wav"}
 
 
 def transcript(results: Records) -> dict | None:
-    """Returns the numbers of the recording, and its sound as an address, None where it
-    is absent; None without a record.
+    """Returns the numbers of the recording, and its sound as a data address (None if
+    the sound is absent); None without a record.
     """
     record = results.get(FOLDER, {}).get(ROW)
     if record is None:

@@ -1,4 +1,4 @@
-"""The tables of real weights by many engines: a table for each row of the bench, a line
+"""The tables of real weights on many engines: a table for each row of the bench, a line
 for each engine.
 """
 
@@ -41,12 +41,12 @@ def title(row: str, it: Item) -> str:
 
 
 def lines(it: Item) -> Iterator[dict]:
-    """Yields the engines by their time, then those that could not run."""
+    """Yields the engines in the order of their times, then those that could not run."""
     times = {k.removeprefix("ms_"): x for k, x in it.items() if k.startswith("ms_")}
     best = min((x for k, x in times.items() if k.startswith("specjax")), default=None)
     for name, ms in sorted(times.items(), key=lambda pair: pair[1]):
         over = f"over_{name}"
-        like = faster(it, over, name) if over in it else ""
+        like = ratio_text(it, over, name) if over in it else ""
         yield {
             "engine": name,
             "ms": f"{ms:.4g}",
@@ -65,22 +65,22 @@ def lines(it: Item) -> Iterator[dict]:
         yield blank | {"engine": name, "why": why}
 
 
-def faster(it: Item, over: str, name: str) -> str:
-    """Returns a ratio, with its interval where there are enough times."""
+def ratio_text(it: Item, divisor: str, name: str) -> str:
+    """Returns a ratio, with its interval if there are enough times."""
     times = it["seconds"][name]
     if len(times) * len(times[0]) < FEW:
-        return number(it[over])
-    return interval(it[over], it[f"{over}_ci"])
+        return number(it[divisor])
+    return interval(it[divisor], it[f"{divisor}_ci"])
 
 
 def memory(it: Item, name: str) -> str:
-    """Returns the largest resident memory of an engine's process, MiB."""
+    """Returns the largest resident memory of an engine's process in MiB."""
     peak = it.get("peak_mb", {}).get(name)
     return "" if peak is None else f"{peak:.0f}"
 
 
 def agreement(it: Item, name: str) -> dict[str, str]:
-    """Returns how many texts equal ours in float32, and the reasons for the others."""
+    """Returns how many texts equal ours in float32, and why the others differ."""
     found = dict.fromkeys(("same", "start", "explained", "wer"), "")
     if name in it.get("same_texts", {}):
         found["same"] = f"{it['same_texts'][name]} of {it['texts']}"

@@ -1,4 +1,4 @@
-"""The spread of a pair's speed over all records of it."""
+"""The spread of a pair's speed over all of its records."""
 
 from collections.abc import Mapping
 
@@ -7,8 +7,8 @@ from specjax.measure.texts import CUTS
 
 
 def spread(results: Records, record: dict) -> str:
-    """Returns the lowest and the highest speed of all records of a pair in words, and
-    their number."""
+    """Returns in words the lowest and the highest speed in all records of a pair, and
+    the number of records."""
     found = speeds(results, record)
     if len(found) == 1:
         return "1 run"
@@ -16,7 +16,7 @@ def spread(results: Records, record: dict) -> str:
 
 
 def speeds(results: Records, record: dict) -> list[float]:
-    """Returns the speeds of all records of a pair, the lowest first.
+    """Returns the speeds in all records of a pair, the lowest first.
 
     They have the same models, task, length of texts, temperature, truncation, rule,
     policy and batch, each at its best gamma. They differ in the machine, the day and
@@ -24,20 +24,20 @@ def speeds(results: Records, record: dict) -> list[float]:
     """
     every = [each for rows in results.values() for each in rows.values()]
     found = [each["measured"] for each in every if same_setup(each, record)]
-    known = map(speed_of, found or [record["measured"]])
+    known = map(record_speed, found or [record["measured"]])
     return sorted(x for x in known if x is not None)
 
 
 def same_setup(record: dict, other: dict) -> bool:
     """Returns whether two records timed the same pair in the same way."""
-    if speed_of(record["measured"]) is None:
+    if record_speed(record["measured"]) is None:
         return False
     products = (each["provenance"].get("products") for each in (record, other))
-    return len(set(products)) == 1 and way_of(record) == way_of(other)
+    return len(set(products)) == 1 and setup_key(record) == setup_key(other)
 
 
-def way_of(record: dict) -> tuple:
-    """Returns what was decoded and how, without gamma, machine, day and number of
+def setup_key(record: dict) -> tuple:
+    """Returns what was decoded and how, without gamma, machine, date and number of
     texts.
     """
     it = record["measured"]
@@ -48,5 +48,5 @@ def way_of(record: dict) -> tuple:
     return *models, task, *texts, it.get("temperature"), rule, policy, batch
 
 
-def speed_of(it: Mapping) -> float | None:
+def record_speed(it: Mapping) -> float | None:
     return it.get("best_speedup", it.get("speed"))

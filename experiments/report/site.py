@@ -1,4 +1,5 @@
-"""A folder to publish, SITE: `python -m experiments.report.site [DIR [SITE]]`.
+"""Writes a folder that can be published, SITE: `python -m experiments.report.site [DIR
+[SITE]]`.
 
 It has a front page; behind it the pages of a results folder with their numbers as
 files, as `experiments.report.page` renders them, and its lesson and the documentation
@@ -43,8 +44,8 @@ def first_page(
 
 
 def speeds(results: Records) -> list[list[str]]:
-    """Returns what was decoded, T, the speed here and the published speed of the same
-    task.
+    """Returns the task, T, the speed here, and the published speed of the same task,
+    for each row.
     """
     found = zip(
         headline.headline_records(results).values(),
@@ -54,32 +55,31 @@ def speeds(results: Records) -> list[list[str]]:
     rows = [
         [f"{it['writes']}: {it['pair']}", f"{it['temperature']:g}", it["ours"], told]
         for record, it in found
-        for told in [published(record)]
+        for told in [published_speed(record)]
     ]
     if chip := results.get("chip", {}).get("ende_small_t0"):
         ours = headline.interval(*map(chip["measured"].get, ("speedup", "speedup_ci")))
         what = "Sizes of T5-XXL with T5-small, random weights, alpha drawn; one H100"
-        rows.append([what, "0", ours, published(chip)])
+        rows.append([what, "0", ours, published_speed(chip)])
     return rows
 
 
-def published(record: dict) -> str:
+def published_speed(record: dict) -> str:
     told = record["published"] or {}
     return f"{told.get('best_speedup', told.get('speedup', '')) or ''}"
 
 
 def to_docs(folder: Path) -> str:
-    """Returns the path from the lesson of a results folder to the built
-    documentation.
-    """
+    """Returns the path from the lesson in a results folder to the built
+    documentation."""
     return Path(os.path.relpath(DOCS, folder / "lesson")).as_posix()
 
 
 def write(
     folder: Path, site: Path, *, results: Records, docs: Path, address: str = ""
 ) -> None:
-    """Copies the existing parts and writes the front page of the same records; replaces
-    an earlier site.
+    """Copies the parts that exist, and writes the front page from the same records;
+    replaces an earlier site.
     """
     shutil.rmtree(site, ignore_errors=True)
     shown = site / "results"
@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"--address {chosen.address}: it must begin with https://")
     if chosen.site.exists() and not (chosen.site / ".nojekyll").exists():
         parser.error(f"{chosen.site} is there and no site: name another folder")
-    results = tables.collect(chosen.folder, computed=laws.compute())
+    results = tables.collect(chosen.folder, laws=laws.compute())
     page.render(chosen.folder, results)
     write(
         chosen.folder,

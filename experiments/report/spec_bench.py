@@ -1,4 +1,4 @@
-"""A row for all tasks of Spec-Bench: the records of its tasks put together."""
+"""One row for all tasks of Spec-Bench, put together from the records of the tasks."""
 
 from collections.abc import Iterator
 
@@ -14,9 +14,9 @@ WAYS = "alone", "drafted"
 WAY = "target", "draft", "temperature", "gamma", "rule"
 
 
-def whole(records: Records, heat: int) -> dict | None:
+def combine_tasks(records: Records, heat: int) -> dict | None:
     """Returns a record of all tasks at a temperature, dated as the first of them; None
-    where none was measured.
+    if none was measured.
 
     Every question has the same weight, whatever its task.
     """
@@ -29,7 +29,7 @@ def whole(records: Records, heat: int) -> dict | None:
         return None
     each = [record["measured"] for record in rows]
     speeds = {
-        way: np.concatenate([by_question(it, way) for it in each]) for way in WAYS
+        way: np.concatenate([question_rates(it, way) for it in each]) for way in WAYS
     }
     turns = [turn for it in each for turn in it["turns"]]
     value, error = speedup.ratio([speeds["drafted"]], [speeds["alone"]])
@@ -64,13 +64,14 @@ def whole(records: Records, heat: int) -> dict | None:
 
 
 def rate(turns: list[dict], way: str) -> float:
-    """Returns tokens a second over all questions, each at its median over rounds."""
+    """Returns the tokens per second over all questions, each at its median over
+    rounds."""
     seconds = sum(float(np.median(turn["seconds"][way])) for turn in turns)
     return sum(turn["tokens"][way] for turn in turns) / seconds
 
 
-def by_question(measured: dict, way: str) -> np.ndarray:
-    """Returns tokens a second of each question of a row, medians over rounds."""
+def question_rates(measured: dict, way: str) -> np.ndarray:
+    """Returns the tokens per second of each question of a row, medians over rounds."""
     spent, tokens = {}, {}
     for turn in measured["turns"]:
         named = turn["id"]
@@ -81,11 +82,12 @@ def by_question(measured: dict, way: str) -> np.ndarray:
 
 
 def details(records: Records) -> list[Grid]:
-    """Returns the table of all tasks together, beside the lines of the tasks."""
+    """Returns the table of all tasks together, which belongs to the lines of the
+    tasks."""
 
     def items() -> Iterator[dict]:
         for heat in (0, 1):
-            if (record := whole(records, heat)) is not None:
+            if (record := combine_tasks(records, heat)) is not None:
                 yield record["measured"]
 
     return grid("spec_bench", items())

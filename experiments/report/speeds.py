@@ -1,4 +1,4 @@
-"""The drawing of every measured speed, a line each, beside the published ones.
+"""The drawing of every measured speed, on a line each, with the published speeds.
 
 A thick bar is the 95 % interval over texts. A thin one reaches from the lowest to the
 highest speed of all records of the pair, where there are several (`runs`). A published
@@ -22,7 +22,7 @@ FONT, LINE = 8, 0.16  # points; inches of a line
 
 
 class Speed(NamedTuple):
-    """A line of the drawing.
+    """One line of the drawing.
 
     Attributes:
         label: the pair and how it decodes.
@@ -41,10 +41,8 @@ class Speed(NamedTuple):
 
 
 def drawing(results: Records) -> Figure | None:
-    """Draws the figure of speeds, the fastest first; returns None if there is no
-    record.
-    """
-    lines = sorted(measured(results), key=lambda it: (-it.value, it.label))
+    """Draws the speeds, the fastest first; returns None if there is no record."""
+    lines = sorted(measured_speeds(results), key=lambda it: (-it.value, it.label))
     if not lines:
         return None
     height = 0.9 + LINE * len(lines)
@@ -65,28 +63,28 @@ def drawing(results: Records) -> Figure | None:
     return figure
 
 
-def measured(results: Records) -> list[Speed]:
-    """Returns the speeds of all pairs, each at its best gamma; rows by XLA's own
-    products are left out."""
+def measured_speeds(results: Records) -> list[Speed]:
+    """Returns the speeds of all pairs, each at its best gamma, without rows that use
+    XLA's own products."""
     found = [
         record
         for folder in FOLDERS
         for row, record in sorted(results.get(folder, {}).items())
         if "best_speedup_ci" in record["measured"] and not row.endswith(walltime.XLA)
     ]
-    whole = (spec_bench.whole(results, heat) for heat in (0, 1))
+    whole = (spec_bench.combine_tasks(results, heat) for heat in (0, 1))
     found += [record for record in whole if record is not None]
-    return [speed(results, record) for record in found]
+    return [make_speed(results, record) for record in found]
 
 
-def speed(results: Records, record: dict) -> Speed:
+def make_speed(results: Records, record: dict) -> Speed:
     it = record["measured"]
     heat, batch = it["temperature"], it.get("batch", 1)
     task = it.get("task", "Spec-Bench" if "tasks" in it else "Python")
     own = f"{it['target']} with {it['draft']} ({task})"
     label = own if "tasks" in it else names.pair(record["table"], record["row"], own)
     label += f", T = {heat:g}" + (f", batch {batch}" if batch > 1 else "")
-    papers = catalogue.published(record["table"], record["row"]) or {}
+    papers = catalogue.published_numbers(record["table"], record["row"]) or {}
     return Speed(
         label,
         round(heat),
@@ -98,7 +96,7 @@ def speed(results: Records, record: dict) -> Speed:
 
 
 def draw(axes: Axes, y: int, line: Speed) -> None:
-    """Draws one speed: its runs, its interval, its value, and what was published."""
+    """Draws one speed: its runs, its interval, its value, and the published value."""
     color = COLORS.get(line.heat, "black")
     if len(line.all) > 1:
         ends = (line.all[0], line.all[-1])
@@ -110,7 +108,7 @@ def draw(axes: Axes, y: int, line: Speed) -> None:
 
 
 def legend(lines: list[Speed]) -> list[Line2D]:
-    """Returns the entries of the legend, of what is drawn."""
+    """Returns the entries of the legend, for what the lines contain."""
     shown = {
         f"T = {heat}, 95 % over texts": {
             "color": color,

@@ -1,5 +1,5 @@
-"""The pages behind the first one: a page for each table, one of the claims, one of the
-origin.
+"""The pages behind the first one: one for each table, one for the claims, one for the
+origin of records.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ from experiments.report.html import NONE, render
 
 
 def pages(folder: Path, results: Records) -> dict[str, str]:
-    """Returns every page but the first, by the name of its file."""
+    """Returns every page but the first, by its file name."""
     own = {
-        f"{table.name}.html": page_of(table, results, folder)
+        f"{table.name}.html": make_table_page(table, results, folder)
         for table in tables.all_tables(results)
     }
     papers = [
-        (paper, tally(several), [*map(line_of, several)])
+        (paper, tally(several), [*map(claim_lines, several)])
         for paper, group in groupby(claims(results), key=lambda claim: claim.paper)
         for several in [list(group)]
     ]
@@ -31,8 +31,9 @@ def pages(folder: Path, results: Records) -> dict[str, str]:
     }
 
 
-def page_of(table: Table, results: Records, folder: Path) -> str:
-    """Returns a table's page: its drawing, its numbers, and what is said below them."""
+def make_table_page(table: Table, results: Records, folder: Path) -> str:
+    """Returns the page of a table: its drawing, its numbers, and the text below
+    them."""
     drawn = tables.is_figure(table)
     own = [(kind, f"{table.name}.{kind}") for kind in ["csv", *["svg"] * drawn]]
     lists = details.long_tables(table.name, results)
@@ -43,11 +44,11 @@ def page_of(table: Table, results: Records, folder: Path) -> str:
         key=table.name,
         folder=folder,
         files=[("md", f"{table.page}.md"), ("tex", f"tables/{table.name}.tex"), *own],
-        page=printed.printed(table, results),
+        page=printed.print_table(table, results),
     )
 
 
-def line_of(claim: Claim) -> list[str]:
+def claim_lines(claim: Claim) -> list[str]:
     """Returns a claim, with a line for each of its comparisons."""
     found = claim.outcome
     ours = "\n".join([found.short, *found.evidence])
@@ -55,7 +56,7 @@ def line_of(claim: Claim) -> list[str]:
 
 
 def tally(several: Iterable[Claim]) -> str:
-    """Returns how many claims have which verdict."""
+    """Returns how many claims have each verdict."""
     each = [claim.outcome.verdict for claim in several]
     told = {OUT_OF_SCOPE: "without their precondition here"}
     return "; ".join(
@@ -64,7 +65,7 @@ def tally(several: Iterable[Claim]) -> str:
 
 
 def origins(results: Records) -> list[list[str]]:
-    """Returns the origin of the records of each folder."""
+    """Returns the origin of the records in each folder."""
     lines = []
     for name, group in sorted(results.items()):
         several = [record for record in group.values() if record.get("kind") != "law"]
@@ -75,7 +76,7 @@ def origins(results: Records) -> list[list[str]]:
 
 
 def origin(several: list[dict]) -> list[str]:
-    """Returns commit, date, device, numbers and versions: each distinct value on a
+    """Returns commit, date, device, numbers and versions, with each distinct value on a
     line.
     """
 

@@ -39,17 +39,17 @@ INDEX = (
 
 
 def collect(
-    folder: Path, earlier: Path | None = None, computed: Records | None = None
+    folder: Path, earlier: Path | None = None, laws: Records | None = None
 ) -> Records:
     """Returns the latest record of each row of each file.
 
     Args:
         earlier: a folder whose records replace rows that this one does not have; they
             are marked.
-        computed: laws, which no folder has (`experiments.report.laws`).
+        laws: records of laws, which no folder has (`experiments.report.laws`).
     """
     files = sorted(folder.glob("*.jsonl"))
-    results = {path.stem: records.latest(jsonl.read(path)) for path in files}
+    results = {path.stem: records.latest_records(jsonl.read(path)) for path in files}
     for record in (record for rows in results.values() for record in rows.values()):
         measured = walltime.update_record(record["measured"])
         measured = kernel_times.update_record(measured)
@@ -57,14 +57,14 @@ def collect(
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}
         results[name] = marked | results.get(name, {})
-    return results | (computed or {})
+    return results | (laws or {})
 
 
 def cells(line: Line, results: Records) -> list[str]:
-    """Returns one line in the columns of HEAD; "ours" stays empty unless it was
+    """Returns one line in the columns of HEAD; "ours" stays empty if nothing was
     measured.
     """
-    told = numbers.published(line)
+    told = numbers.format_published(line)
     record = results.get(line.folder, {}).get(line.row)
     if record is None:
         needs = f"not run here: needs {line.needs}" if line.needs else "not run"
@@ -85,13 +85,13 @@ def cells(line: Line, results: Records) -> list[str]:
 
 
 def state(line: Line, record: dict) -> str:
-    """Returns "ok" with the notes for a reader, or the problem: it failed, or differs
-    from the printed number.
+    """Returns "ok" with the notes for a reader, or the problem of a record: the row
+    failed, or its number differs from the published one.
     """
     why = numbers.value(record["measured"], line.quantity)
     if why in numbers.REASONS:
         return str(why)
-    if numbers.differs(line, record):
+    if numbers.contradicts_published(line, record):
         return printed.DIFFERS
     told = "ok, recorded earlier" if "earlier" in record else "ok"
     own = kernel_times.note(record["measured"], line.quantity)
@@ -100,8 +100,8 @@ def state(line: Line, record: dict) -> str:
 
 
 def all_tables(results: Records) -> list[Table]:
-    """Returns the tables of the catalogue, and one for each folder of rows that it does
-    not name.
+    """Returns the tables of the catalogue, and one for each folder of rows that the
+    catalogue does not name.
 
     Such a table has every number of these rows, by its name in the record.
     """
@@ -112,7 +112,7 @@ def all_tables(results: Records) -> list[Table]:
             Line(folder, row, f"{row}: {key}", key, label=row, column=key)
             for row, record in sorted(there.items())
             if (folder, row) not in known
-            for key in names_of(record["measured"])
+            for key in number_names(record["measured"])
         ]
         if lines:
             title = f"Own rows: {folder}"
@@ -121,9 +121,9 @@ def all_tables(results: Records) -> list[Table]:
     return [*catalogue.tables(), *own]
 
 
-def names_of(measured: dict) -> list[str]:
-    """Returns the names of all numbers except standard errors, which stand beside
-    theirs.
+def number_names(measured: dict) -> list[str]:
+    """Returns the names of all numbers, without standard errors, which are shown beside
+    their numbers.
     """
     names = [key for key, x in measured.items() if type(x) in (int, float)]
     return [key for key in names if key.removesuffix("_se") not in {*names} - {key}]
@@ -151,7 +151,7 @@ def points(table: Table, results: Records) -> str:
 
 
 def states(table: Table, results: Records) -> str:
-    """Returns how many numbers of a table have which state."""
+    """Returns how many numbers of a table have each state."""
     counts = Counter(row[-1].partition(":")[0] for row in rows(table, results))
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
@@ -172,7 +172,7 @@ def texts(results: Records) -> dict[str, str]:
     """Returns every file but the drawings, by name."""
     files: dict[str, str] = {}
     for table in all_tables(results):
-        page, name = printed.printed(table, results), f"{table.page}.md"
+        page, name = printed.print_table(table, results), f"{table.page}.md"
         above = f"{files[name]}\n" if name in files else ""
         files[name] = above + typeset.markdown(page)
         files[f"tables/{table.name}.tex"] = latex.latex(table.name, page)
@@ -186,7 +186,7 @@ def texts(results: Records) -> dict[str, str]:
 
 
 def render(folder: Path, results: Records) -> None:
-    """Writes the tables, and the figures where matplotlib is installed."""
+    """Writes the tables, and the figures if matplotlib is installed."""
     (folder / "tables").mkdir(exist_ok=True)
     for name, text in texts(results).items():
         (folder / name).write_text(text, "utf-8")
@@ -206,13 +206,13 @@ def main(
     prog: str = "python -m experiments.report.tables",
     shown: str = "README.md",
 ) -> None:
-    """Renders the records of a folder: its tables, or with another `render`."""
+    """Renders the records of a folder, as tables or with another function `render`."""
     parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("results"))
     folder = parser.parse_args(arguments).folder
     if not folder.is_dir():
         parser.error(f"no folder {folder}: measure something first")
-    render(folder, collect(folder, computed=laws.compute()))
+    render(folder, collect(folder, laws=laws.compute()))
     print(f"rendered {folder / shown}")
 
 

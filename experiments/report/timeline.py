@@ -1,4 +1,5 @@
-"""Figure 5: the time of a text by its parts, from measured times and measured traces.
+"""Figure 5: the time of a text divided into its parts, from measured times and measured
+traces.
 
 Every row decodes the same greedy tokens. A step is gamma draft blocks, a block of the
 target and the rest, each as long as its mean at that gamma; gamma = 0 is
@@ -46,8 +47,8 @@ class Block(NamedTuple):
 
 
 def drawing(times: dict, rows: dict[int, list[Block]], absent: list[str]) -> Figure:
-    """Draws at least one row, and below it the list of absent rows, as `timelines`
-    returns them.
+    """Draws at least one row, and below the rows the list of absent rows, as
+    `timelines` returns them.
 
     Args:
         times: `measured` of a row of table2.
@@ -77,7 +78,8 @@ def drawing(times: dict, rows: dict[int, list[Block]], absent: list[str]) -> Fig
 def timelines(
     times: dict, traces: dict[str, dict]
 ) -> tuple[dict[int, list[Block]], list[str]]:
-    """Returns the blocks of each row by gamma, and the absent rows with the reasons.
+    """Returns the blocks of each row by gamma, and the absent rows with the reasons for
+    their absence.
 
     Args:
         times: `measured` of a row of table2.
@@ -93,7 +95,7 @@ def timelines(
         else:
             traced[gamma] = trace
     drafted = [trace["steps"] for trace in traced.values() if trace]
-    texts = [[token for it in steps for token in gave(it)] for steps in drafted]
+    texts = [[token for it in steps for token in tokens_given(it)] for steps in drafted]
     # How many tokens the texts begin with in common, at most TOKENS.
     same = [len(set(tokens)) == 1 for tokens in zip(*texts, strict=False)]
     tokens = (same[:TOKENS] + [False]).index(False) if texts else TOKENS
@@ -105,9 +107,7 @@ def timelines(
 def missing_reason(
     times: dict, gamma: int, trace: dict | None, others: list[dict]
 ) -> str | None:
-    """Returns the reason why a row cannot be drawn beside the others; None if it
-    can.
-    """
+    """Returns why a row cannot be drawn beside the others; None if it can."""
     if gamma not in times["gamma"]:
         return "no times"
     if times.get("encodes") and any(times.get(it) is None for it in ENCODERS.values()):
@@ -123,13 +123,13 @@ def missing_reason(
     return None
 
 
-def gave(step: dict) -> list[str]:
+def tokens_given(step: dict) -> list[str]:
     return step["accepted"] + step["added"]
 
 
 def blocks(times: dict, gamma: int, trace: dict | None, tokens: int) -> list[Block]:
     """Returns the encoders, if any, then the steps that gave `tokens` tokens, in order;
-    the last step is cut, as by a limit.
+    the last step is cut as a limit would cut it.
     """
     at, parts = times["gamma"].index(gamma), []
     if times.get("encodes"):
@@ -140,7 +140,7 @@ def blocks(times: dict, gamma: int, trace: dict | None, tokens: int) -> list[Blo
     step = [*draft, ("target", times["v"][at] * times["target_ms"])]
     # So is this one.
     rest = max(0.0, times["step_ms"][at] - sum(length for _, length in step))
-    each = [len(gave(it)) for it in trace["steps"]] if trace else [1] * tokens
+    each = [len(tokens_given(it)) for it in trace["steps"]] if trace else [1] * tokens
     for emitted in each:
         emitted = min(emitted, tokens)
         tokens -= emitted
@@ -155,8 +155,8 @@ def blocks(times: dict, gamma: int, trace: dict | None, tokens: int) -> list[Blo
 
 
 def draw_row(axes: Axes, at: int, row: list[Block], colors: dict[str, str]) -> float:
-    """Draws a row of blocks, the tokens of each target call above it, and the total,
-    which it returns.
+    """Draws the blocks of a row, the tokens of each target call above it, and the
+    total, which is returned.
     """
     low = at - HEIGHT / 2  # the axis points down
     for kind, color in colors.items():

@@ -1,4 +1,4 @@
-"""Figure 1 as SVG: the trace of one text, a line for each call of the target.
+"""Figure 1 as SVG: the trace of one text, with a line for each call of the target.
 
 It is made with a template, so that every token is text in its own box, in which its
 spaces show. Accepted tokens are on green; rejected ones on red and struck through;
@@ -17,7 +17,7 @@ NARROW = 44  # characters that a telephone shows
 
 
 class Look(NamedTuple):
-    """The look of one kind of text.
+    """The appearance of one kind of text.
 
     Attributes:
         name: in the legend.
@@ -41,7 +41,7 @@ LOOKS = {
 
 
 class Cell(NamedTuple):
-    """A text at its position.
+    """A piece of text with its position.
 
     Attributes:
         x, y: the upper left corner of its box.
@@ -73,7 +73,7 @@ class Square(NamedTuple):
 
 
 def drawing(measured: dict) -> str:
-    """Returns the whole figure, of one record of folder `figure1`."""
+    """Returns the whole figure, from one record of folder `figure1`."""
     calls, plain = measured["target_calls"], head(measured, unit="tokens")
     boxed, y, digits = [], MARGIN + LINE * len(plain), len(str(calls))
     names = [(look.name, look) for look in LOOKS.values()]
@@ -84,7 +84,7 @@ def drawing(measured: dict) -> str:
     for i, step in enumerate(measured["steps"]):
         plain.append(Cell(MARGIN, y, str(i + 1).rjust(digits), FAINT))
         looks = LOOKS.items()
-        each = [(visible(it), look) for kind, look in looks for it in step[kind]]
+        each = [(escape_text(it), look) for kind, look in looks for it in step[kind]]
         boxed += place_in_line(MARGIN + ADVANCE * (digits + 2), y, each)
         y += LINE
     return page([*plain, *boxed], y + MARGIN)
@@ -101,19 +101,19 @@ def head(measured: dict, unit: str) -> list[Cell]:
         f" T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{measured['temperature']:g}",
     ]
     if "prompt" in measured:
-        heads.insert(0, f"prompt: {visible(measured['prompt'])}")
+        heads.insert(0, f"prompt: {escape_text(measured['prompt'])}")
     lines = [line for each in heads for line in wrap(each)]
     return [Cell(MARGIN, MARGIN + LINE * i, line) for i, line in enumerate(lines)]
 
 
 def wrap(text: str) -> list[str]:
-    """Returns lines of at most NARROW characters, which keep all characters."""
+    """Returns the text as lines of at most NARROW characters; no character is lost."""
     kept = {"drop_whitespace": False, "replace_whitespace": False}
     return textwrap.wrap(text, NARROW, **kept)
 
 
 def place_in_line(x: float, y: float, tokens: Iterable, gap: float = 3) -> list[Cell]:
-    """Returns tokens side by side from x on."""
+    """Returns tokens side by side, from x on."""
     cells = []
     for text, look in tokens:
         cells.append(Cell(x, y, text, look))
@@ -121,8 +121,8 @@ def place_in_line(x: float, y: float, tokens: Iterable, gap: float = 3) -> list[
     return cells
 
 
-def visible(text: str) -> str:
-    """Returns text on one line and legal in XML; characters that do not print are
+def escape_text(text: str) -> str:
+    """Returns text on one line that is legal in XML; characters that do not print are
     escaped.
     """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -138,5 +138,5 @@ def page(cells: list[Cell], height: float, squares: Sequence[Square] = ()) -> st
 
 
 def note(message: str) -> str:
-    """Returns a drawing that only shows a message."""
+    """Returns a drawing that shows only a message."""
     return page([Cell(MARGIN, MARGIN, message)], 2 * MARGIN + LINE)

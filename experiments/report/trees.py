@@ -1,4 +1,4 @@
-"""The trees of a pair compared with its chain, on the same texts.
+"""The trees of a pair, compared with its chain on the same texts.
 
 Each row was timed in turns with the target alone, so that changes of the machine
 between rows cancel. Axes: N texts, or questions.
@@ -26,7 +26,7 @@ def details(records: Records) -> list[Grid]:
 
 
 def compare_trees(rows: dict[str, dict]) -> Iterator[dict]:
-    """Yields the speed of each tree that was timed, over the speed of its chain."""
+    """Yields the speed of each timed tree, divided by the speed of its chain."""
     for name, chain in sorted(rows.items()):
         pair = name.removesuffix(CHAIN)
         trees = [it for row, it in sorted(rows.items()) if row.startswith(pair + "_")]
@@ -46,9 +46,9 @@ def compare_trees(rows: dict[str, dict]) -> Iterator[dict]:
 
 
 def parts(it: dict) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Returns numerator and denominator of a speedup, each [N]."""
+    """Returns the numerator and the denominator of a speedup, each [N]."""
     if "turns" in it:
-        alone, drafted = (spec_bench.by_question(it, way) for way in spec_bench.WAYS)
+        alone, drafted = (spec_bench.question_rates(it, way) for way in spec_bench.WAYS)
         return [drafted], [alone]
     seconds = np.median(it["timed"]["texts"]["seconds"], axis=-1)
     tokens = np.array(it["timed"]["texts"]["tokens"])

@@ -38,7 +38,7 @@ class Grid(NamedTuple):
 
 
 class Notes:
-    """The numbered footnotes of a page; the same text has one number."""
+    """The numbered footnotes of a page; equal texts have one number."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -60,7 +60,7 @@ class Notes:
 
 
 class Printed(NamedTuple):
-    """A table as it is printed.
+    """A table in the form in which it is printed.
 
     Attributes:
         title: its heading.
@@ -134,14 +134,15 @@ def wrap(text: str, first: str = "") -> str:
 
 
 def grid_markdown(grid: Grid) -> str:
-    """Returns the lines of a grid, as it is."""
+    """Returns the lines of a grid in Markdown, without fitting it to a width."""
     sides = alignments(grid)
     rule = ["--:" if side == "r" else "---" for side in sides]
     return markup.markdown_grid(grid.head, grid.rows, rule=rule)
 
 
 def alignments(grid: Grid) -> str:
-    """Returns "r" for each column of numbers, "l" for others, in one text."""
+    """Returns "r" for each column of numbers and "l" for each other column, as one
+    string."""
 
     def numeric(text: str) -> bool:
         bare = text.lstrip("-+")
@@ -155,39 +156,40 @@ def alignments(grid: Grid) -> str:
 
 
 def fit(grid: Grid, notes: Notes, limit: int = LIMIT) -> list[Grid]:
-    """Returns a grid as grids whose lines have at most `limit` characters each."""
+    """Returns a grid as one or more grids whose lines have at most `limit`
+    characters."""
     grid = shorten(trim(grid), notes, limit)
     if line_width(grid) <= limit:
         return [grid]
-    turned = turn(grid)
+    turned = transpose(grid)
     if len(grid.rows) <= FEW and line_width(turned) <= limit:
         return [turned]
     return panels(grid, limit)
 
 
 def trim(grid: Grid) -> Grid:
-    """Returns a grid without columns in which no row has anything."""
+    """Returns a grid without the columns in which no row has a value."""
     filled = [any(row[at] for row in grid.rows) for at in range(len(grid.head))]
     columns = [at for at, found in enumerate(filled) if found or at < grid.keys]
     return choose(grid, columns)
 
 
 def line_width(grid: Grid) -> int:
-    """Returns the characters of the longest line."""
+    """Returns the number of characters in the longest line."""
     return max(len(markup.markdown_line(cells)) for cells in (grid.head, *grid.rows))
 
 
 def shorten(grid: Grid, notes: Notes, limit: int) -> Grid:
-    """Returns a grid whose long cells became footnotes, the longest columns first,
-    until it fits or none is long."""
+    """Returns a grid whose long cells are replaced by footnotes, the longest columns
+    first, until it fits or no cell is long."""
     rows = [list(row) for row in grid.rows]
 
-    def longest(at: int) -> int:
+    def longest_cell(at: int) -> int:
         return max((len(row[at]) for row in rows), default=0)
 
     while line_width(grid._replace(rows=rows)) > limit:
-        at = max(range(grid.keys, len(grid.head)), key=longest, default=0)
-        if at == 0 or longest(at) <= LONG:
+        at = max(range(grid.keys, len(grid.head)), key=longest_cell, default=0)
+        if at == 0 or longest_cell(at) <= LONG:
             break
         for row in rows:
             if len(row[at]) > LONG:
@@ -195,7 +197,7 @@ def shorten(grid: Grid, notes: Notes, limit: int) -> Grid:
     return grid._replace(rows=rows)
 
 
-def turn(grid: Grid) -> Grid:
+def transpose(grid: Grid) -> Grid:
     """Returns a grid with a row for each column, and a column for each row."""
     names = []
     for first, *others in (row[: grid.keys] for row in grid.rows):
@@ -210,7 +212,8 @@ def turn(grid: Grid) -> Grid:
 
 
 def panels(grid: Grid, limit: int) -> list[Grid]:
-    """Returns a grid cut into grids of some of its columns, each with the keys."""
+    """Returns a grid cut into grids with some of its columns, each including the
+    keys."""
     found: list[list[int]] = []
     keys = [*range(grid.keys)]
     for at in range(grid.keys, len(grid.head)):
@@ -226,6 +229,6 @@ def panels(grid: Grid, limit: int) -> list[Grid]:
 
 
 def choose(grid: Grid, columns: Sequence[int]) -> Grid:
-    """Returns a grid of some columns."""
+    """Returns a grid with only some of the columns."""
     rows = [[row[at] for at in columns] for row in grid.rows]
     return grid._replace(head=[grid.head[at] for at in columns], rows=rows)

@@ -1,5 +1,5 @@
-"""Figures in the manner of 3, 4 and 5 of Wagner et al. (2024): the cost of
-verification, by gamma.
+"""Figures like Figures 3, 4 and 5 of Wagner et al. (2024): the cost of verification by
+gamma.
 
 A column is a pair of models: above, the time of a verification, with the half of its
 rounds that is nearest to the median; below, the memory of a whole step.
@@ -20,7 +20,7 @@ FONT = 9
 
 
 def drawing(rows: dict[str, dict]) -> Figure:
-    """Draws at least one row: `measured` of records of wagner_time.
+    """Draws at least one row: the `measured` fields of records of wagner_time.
 
     Later lines are thinner than earlier ones, so that equal values show all of them.
     """
@@ -28,7 +28,7 @@ def drawing(rows: dict[str, dict]) -> Figure:
     columns = figure.subplots(2, len(rows), sharex=True, squeeze=False).T
     for (time, memory), it in zip(columns, rows.values(), strict=True):
         for place, method in enumerate(it["methods"]):
-            style = style_of(method, place)
+            style = line_style(method, place)
             ends = (it[f"{part}_us_{method}"] for part in ("low", "high"))
             color = style["color"]
             time.fill_between(it["gamma"], *ends, color=color, alpha=0.15, linewidth=0)
@@ -50,8 +50,8 @@ def drawing(rows: dict[str, dict]) -> Figure:
     return figure
 
 
-def style_of(method: str, place: int) -> dict:
-    """Returns the style of a method's lines, thinner with each place."""
+def line_style(method: str, place: int) -> dict:
+    """Returns the style of a method's lines, which get thinner with each place."""
     return {
         "color": COLORS.get(method, SIGMOID),
         "linestyle": DASHES.get(method, "-."),

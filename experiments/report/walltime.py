@@ -1,4 +1,4 @@
-"""Records of walltime: their speeds from their seconds, and the paper's columns.
+"""Records of walltime: speeds computed from their seconds, and the paper's columns.
 
 Speeds, their intervals and predictions are computed from the seconds of every text that
 a record keeps (`specjax.theory.speedup`). Older records have no seconds: they show the
@@ -6,11 +6,16 @@ recorded interval, marked as such. Their overhead follows from their steps. Thei
 prediction was a line through the steps of the same texts, and is not shown.
 """
 
-from experiments.records.markup import interval, number, number_or_blank, uncertain
+from experiments.records.markup import (
+    interval,
+    number,
+    number_or_blank,
+    number_with_error,
+)
 from experiments.records.records import device
 from experiments.records.table import Records
 from experiments.report import names
-from experiments.report.columns import Item, columns_of, grid, read_columns, table
+from experiments.report.columns import Item, grid, read_columns, read_template, table
 from experiments.report.typeset import NONE, Grid
 from specjax.theory import speedup
 
@@ -25,8 +30,8 @@ PREDICTION = "predicted", "predicted_ci", "residual", "expected_tokens_per_call"
 
 
 def update_record(measured: dict) -> dict:
-    """Computes the speeds of a record of walltime from its seconds; other records are
-    returned unchanged.
+    """Returns a record of walltime with the speeds computed from its seconds; other
+    records unchanged.
 
     A record without seconds has the recorded speeds, no prediction, and the overhead of
     its whole steps.
@@ -50,7 +55,8 @@ CHIP = "read_floor_ms", "prefill_alone_ms", "prefill_without_graphs_ms"
 
 
 def complete_chip_record(measured: dict) -> dict:
-    """Returns a record at the paper's sizes with the numbers that an older one lacks.
+    """Returns a record at the paper's sizes, with the numbers added that an older
+    record lacks.
 
     They are the speed at the mean number of calls that the simulated acceptance gives,
     from its own steps, and words for the rest.
@@ -71,20 +77,20 @@ def missing_prediction(it: Item, gamma: int) -> str:
 
 
 def draft_label(it: Item) -> str:
-    """Returns the draft of a walltime record, and its task where that is not code."""
+    """Returns the draft of a walltime record, and its task if that is not code."""
     task = it.get("task", "code")
     return it["draft"] if task == "code" else f"{it['draft']} ({task})"
 
 
 def products(record: dict) -> str:
-    """Returns the matrix products for few rows: "thin" or "xla"; before there was a
-    choice, XLA's were used.
+    """Returns the kind of matrix products for few rows, "thin" or "xla"; older records,
+    made before there was a choice, used XLA's.
     """
     return record["provenance"].get("products", "xla")
 
 
 def numbers_at(record: dict, i: int) -> dict:
-    """Returns a record's numbers at the i-th of its gammas, and the cells made of
+    """Returns a record's numbers at the i-th of its gammas, and the cells made from
     them.
     """
     whole = record["measured"]
@@ -110,13 +116,15 @@ def numbers_at(record: dict, i: int) -> dict:
         "off": "" if off is None else f"{100 * off:+.1f} %",
         "chosen": f"{others} others" if others else "the same texts",
         "repeats": "" if repeats is None else f"{100 * repeats:.0f} %",
-        "elsewhere": "" if fresh is None else uncertain(fresh, it["alpha_fresh_se"]),
+        "elsewhere": ""
+        if fresh is None
+        else number_with_error(fresh, it["alpha_fresh_se"]),
         "verdict": "gains" if low > 1 else "loses" if high < 1 else UNSURE,
         "at_gammas": dict(zip(whole["gamma"], whole["speedup"], strict=True)),
     }
 
 
-def at_best(record: dict) -> dict:
+def best_numbers(record: dict) -> dict:
     it = record["measured"]
     return numbers_at(record, it["gamma"].index(it["best_gamma"]))
 
@@ -129,11 +137,15 @@ def speed(it: Item, name: str) -> str:
     return shown + ("" if "chosen_on" in it else f" {RECORDED}")
 
 
-def in_the_papers_shape(records: Records) -> list[Grid]:
-    """Returns what stands behind Table 4: the parts of each prediction, the pairs that
-    were measured with several batches, and a line a pair of all gammas.
+def paper_tables(records: Records) -> list[Grid]:
+    """Returns the tables that explain Table 4: the parts of each prediction, the pairs
+    that were measured with several batches, and a line for each pair with all gammas.
     """
-    rows = {x["row"]: at_best(x) for name in FOLDERS for x in ordered(name, records)}
+    rows = {
+        x["row"]: best_numbers(x)
+        for name in FOLDERS
+        for x in order_records(name, records)
+    }
     pairs: dict[tuple, list[dict]] = {}
     for row, it in rows.items():
         if not row.endswith(XLA):
@@ -147,25 +159,25 @@ def in_the_papers_shape(records: Records) -> list[Grid]:
     return [
         *grid("best", rows.values()),
         *grid("by_batch", batches),
-        *by_gamma("speeds_by_gamma", records),
-        *by_gamma("costs_by_gamma", records),
+        *gamma_table("speeds_by_gamma", records),
+        *gamma_table("costs_by_gamma", records),
     ]
 
 
-def by_gamma(name: str, records: Records) -> list[Grid]:
-    """Returns the numbers of each gamma of a pair in a line; the names of the numbers
-    are the title's.
+def gamma_table(name: str, records: Records) -> list[Grid]:
+    """Returns the numbers of a pair at each gamma on one line; the title names the
+    numbers.
     """
     it, items = read_columns()[name], []
-    for record in (x for folder in FOLDERS for x in ordered(folder, records)):
+    for record in (x for folder in FOLDERS for x in order_records(folder, records)):
         numbers = [numbers_at(record, i) for i in range(len(record["measured"]["c"]))]
         cells = {
             x["gamma"]: " / ".join(short(x[key]) for key in it["numbers"])
             for x in numbers
             if x["gamma"]
         }
-        items.append(at_best(record) | {"gammas": cells})
-    columns = columns_of(name)
+        items.append(best_numbers(record) | {"gammas": cells})
+    columns = read_template(name)
     for gamma in sorted({key for each in items for key in each["gammas"]}):
         columns |= {f"gamma {gamma}": f"{{gamma {gamma}}}"}
         for each in items:
@@ -174,20 +186,21 @@ def by_gamma(name: str, records: Records) -> list[Grid]:
 
 
 def short(x: float | None) -> str:
-    """Returns a number in three digits, as there are several in a cell."""
+    """Returns a number with three digits, because a cell holds several."""
     return NONE if x is None else f"{x:.3g}"
 
 
 def long_tables(records: Records) -> dict[str, Grid]:
-    """Returns the costs and speeds of every gamma with their intervals, for files that
+    """Returns the costs and speeds at every gamma with their intervals, for files that
     have a line for each.
     """
     costs, speeds = every_gamma(*FOLDERS, records=records) or (None, None)
     return {"costs": costs, "speeds": speeds} if costs and speeds else {}
 
 
-def ordered(folder: str, records: Records) -> list[dict]:
-    """Returns the records of a folder in the order of the catalogue, others last."""
+def order_records(folder: str, records: Records) -> list[dict]:
+    """Returns the records of a folder in the order of the catalogue, other records
+    last."""
     known = list(names.timed_names())
     rows = records.get(folder, {}).values()
     return sorted(rows, key=lambda it: place(known, folder, it["row"]))
@@ -202,27 +215,27 @@ def every_gamma(*folders: str, records: Records) -> list[Grid]:
     items = [
         numbers_at(record, i)
         for name in folders
-        for record in ordered(name, records)
+        for record in order_records(name, records)
         for i in range(len(record["measured"]["c"]))
     ]
     drafted = [it for it in items if it["gamma"]]
     return [*grid("gamma_costs", items), *grid("gamma_speeds", drafted)]
 
 
-def by_pair(folder: str, records: Records) -> list[Grid]:
-    """Returns the speeds of a pair at each gamma, in one line."""
+def pair_lines(folder: str, records: Records) -> list[Grid]:
+    """Returns the speeds of a pair at each gamma, on one line."""
     items = []
-    for record in ordered(folder, records):
-        it = at_best(record)
+    for record in order_records(folder, records):
+        it = best_numbers(record)
         items.append(it | {f"gamma {g}": number(x) for g, x in it["at_gammas"].items()})
     gammas = sorted({g for it in items for g in it["at_gammas"] if g})
     blank = dict.fromkeys((f"gamma {g}" for g in gammas), "")
-    columns = columns_of("by_pair")
+    columns = read_template("by_pair")
     columns |= {f"gamma = {g}": f"{{gamma {g}}}" for g in gammas}
     return table("Speed at each gamma", columns, [blank | it for it in items], keys=4)
 
 
-def today(records: Records) -> list[Grid]:
+def current_pairs(records: Records) -> list[Grid]:
     """Returns every gamma of the current pairs."""
     folder = "today_paper"
-    return [*by_pair(folder, records), *every_gamma(folder, records=records)]
+    return [*pair_lines(folder, records), *every_gamma(folder, records=records)]

@@ -1,3 +1,3 @@
-"""specjax beside other engines that decode the same weights; not part of the installed
+"""Compares specjax with other engines on the same weights; not part of the installed
 package.
 """

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     bench.begin(setting.threads)
     try:
         provenance.check_clean(chosen.out)
-        with console.handle_stops(bench.left):
+        with console.handle_stops(bench.describe_kept_calls):
             run(setting, chosen.out, chosen.rows, chosen.again)
     except ValueError as error:
         sys.exit(f"error: {error}")
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(
     setting: EngineSetting, out: Path, wanted: list[str] | None, again: bool
 ) -> None:
-    """Measures the wanted rows, None for all, and prints the goals.
+    """Measures the wanted rows (None means all), and prints the goals.
 
     Raises:
         ValueError: a row is unknown, or a row failed, once all others are measured.

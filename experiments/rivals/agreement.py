@@ -1,4 +1,4 @@
-"""Checks that two engines decode the same weights; otherwise a comparison of their
+"""Checks that two engines decode the same weights, without which a comparison of their
 times is meaningless.
 
 Axes: N texts, T new tokens.
@@ -13,17 +13,19 @@ ROUNDING = 1e-3
 
 
 class Disagreement(ValueError):
-    """Two engines do not decode the same model, so that no row may compare them."""
+    """The error that two engines do not decode the same model, so that no row may
+    compare them."""
 
 
 def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
-    """Returns the largest difference of two log-likelihoods [N, T] of the same texts.
+    """Returns the largest difference between two arrays of log-likelihoods [N, T] of
+    the same texts.
 
     Raises:
         Disagreement: it is more than rounding.
     """
     apart = float(np.abs(law - ours).max())
-    if not apart <= ROUNDING:  # nor where it is no number
+    if not apart <= ROUNDING:  # nor where it is not a number
         raise Disagreement(
             f"{engine} and specjax give the same text likelihoods {apart:.3g} nats"
             f" apart, more than rounding ({ROUNDING:g}): the weights or the model"
@@ -35,13 +37,13 @@ def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
 def check_texts(
     engine: str, texts: np.ndarray, *, ours: np.ndarray, law: np.ndarray
 ) -> int:
-    """Returns how many texts [N, T] are the same.
+    """Returns how many of the texts [N, T] are equal.
 
     Args:
         law: log-probabilities [N, T, V] after each of `ours`.
 
     Raises:
-        Disagreement: the first difference of a text is no near-tie by `law`.
+        Disagreement: the first difference of a text is not a near-tie by `law`.
     """
     if texts.shape != ours.shape:
         raise Disagreement(
@@ -63,9 +65,8 @@ def check_texts(
 
 
 def same_prefix(texts: Sequence, ours: Sequence) -> float:
-    """Returns the share of our tokens before the first that differs, the mean of all
-    texts.
-    """
+    """Returns the share of our tokens before the first difference, averaged over
+    texts."""
 
     def share(text: Sequence[int], own: Sequence[int]) -> float:
         pairs = enumerate(zip(text, own, strict=False))

@@ -1,4 +1,5 @@
-"""The bench's file of records: the rows in it, additions to it, and its tables."""
+"""The bench's file of records: its rows, additions to it, and the tables made from
+it."""
 
 import argparse
 import os
@@ -28,8 +29,8 @@ def flags(prog: str) -> argparse.ArgumentParser:
 def parse(
     made: argparse.ArgumentParser, arguments: list[str] | None, quick: Mapping[str, Any]
 ) -> argparse.Namespace:
-    """Returns the flags; `quick` holds other defaults for a quick run, whose records go
-    to a folder of their own.
+    """Returns the flags; `quick` has the defaults of a quick run, whose records go to a
+    folder of its own.
     """
     chosen = made.parse_args(arguments)
     if chosen.quick:
@@ -38,14 +39,14 @@ def parse(
     return chosen
 
 
-def left() -> str:
-    """Returns what is left of a command that was stopped, in words."""
+def describe_kept_calls() -> str:
+    """Returns a sentence about what a stopped command has kept."""
     return "every finished call is kept, and the same command continues"
 
 
 def begin(threads: int) -> None:
-    """Restricts this process and XLA to `threads` cores, and keeps compiled programs on
-    disk; must be called before anything runs.
+    """Restricts this process and XLA to `threads` cores, and stores compiled programs
+    on disk. It must be called before anything runs.
     """
     if hasattr(os, "sched_setaffinity"):  # Linux
         cores = sorted(os.sched_getaffinity(0))
@@ -59,15 +60,15 @@ def config(setting: Any) -> str:
 
 
 def read_rows(out: Path) -> dict[str, dict]:
-    """Returns the records by their rows."""
-    return records.latest(jsonl.read(out / "bench.jsonl"))
+    """Returns the records by row."""
+    return records.latest_records(jsonl.read(out / "bench.jsonl"))
 
 
 def is_recorded(
     out: Path, rows: Sequence[str], *, setting: Any, measurement: Measurement
 ) -> bool:
-    """Returns whether all of these rows are recorded, with this setting and with the
-    same contents of the measured files.
+    """Returns whether all of these rows are recorded, with this setting and the same
+    contents of the measured files.
     """
     known, digests = read_rows(out), provenance.inputs(measurement.inputs)
     wanted = {"config": config(setting), "inputs": digests}
@@ -92,7 +93,7 @@ def add_record(
         versions: of the engines that are compared.
     """
     measurement, setting, seconds = origin
-    told = provenance.of(measurement, config(setting), seconds)
+    told = provenance.describe(measurement, config(setting), seconds)
     told["versions"] |= versions
     record = {"row": row, "table": "bench", "scale": "laptop", "kind": "time"}
     record |= {"measured": measured, "published": None, "provenance": told}

@@ -1,5 +1,5 @@
-"""The time of a call of our target on several tokens over that of a call on a single
-token, in each arithmetic.
+"""The time of a target call on several tokens relative to that on a single token, in
+each arithmetic.
 
 It is v(gamma) of Leviathan et al. (2023), Section 3.3, with real weights.
 """
@@ -21,7 +21,7 @@ ROUNDS = 7
 
 def measure(model: str, prompt: list[int], new_tokens: int) -> dict:
     """Returns v_4_float32 and so on, each with an interval over rounds in which all
-    programs take turns; and milliseconds of one token.
+    programs take turns; and the milliseconds of one token.
     """
     programs = {}
     for dtype in DTYPES:
@@ -44,8 +44,8 @@ def measure(model: str, prompt: list[int], new_tokens: int) -> dict:
 
 
 def calls(model: str, dtype: str, prompt: list[int], new_tokens: int) -> dict:
-    """Returns calls on 1 and on gamma + 1 tokens, in the middle of a text of
-    `new_tokens`.
+    """Returns programs of calls on 1 and on gamma + 1 tokens, in the middle of a text
+    of `new_tokens`.
     """
     target = pretrained.load(model, dtype)
     pair = costs.Pair(target, retrieval.copying(), slots(prompt, new_tokens))

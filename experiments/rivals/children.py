@@ -1,4 +1,4 @@
-"""Engines in separate processes, each a `worker` that answers what it is asked."""
+"""Engines in separate processes, each of which is a `worker` that answers requests."""
 
 import contextlib
 import json
@@ -14,16 +14,16 @@ PATIENCE = 5  # seconds that a process has to end by itself
 
 
 class Refused(Exception):
-    """An engine cannot do something; the message is its own."""
+    """The error that an engine cannot do something; the message is its own."""
 
 
 def refusal(error: Exception) -> str:
-    """Returns one line about an engine that cannot be loaded."""
+    """Returns a line about an engine that cannot be loaded."""
     return str(error) if isinstance(error, Refused) else worker.reason(error)
 
 
 class Child(NamedTuple):
-    """A loaded engine.
+    """An engine that is loaded in a child process.
 
     Attributes:
         programs: the names of its programs.
@@ -33,7 +33,7 @@ class Child(NamedTuple):
     programs: tuple[str, ...]
 
     def ask(self, name: str, *arguments: Any) -> Call:
-        """Returns a program's result, its seconds and the memory. Raises `Refused`."""
+        """Returns a program's result, its seconds and its memory. Raises `Refused`."""
         return Call(**exchange(self.process, [name, arguments]))
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class Child(NamedTuple):
 
 
 def start(loader: str, options: dict[str, Any], threads: int) -> Child:
-    """Loads an engine, which uses the same cores as this process.
+    """Loads an engine in a child process, which uses the same cores as this process.
 
     Args:
         loader: a module and its function, "module:function".

@@ -1,5 +1,5 @@
-"""The rows of the bench: the comparisons, and the checks that the engines do the same
-work; and one row about us alone, v of a target call.
+"""The rows of the bench: comparisons of engines, the checks that they do the same work,
+and v of our own target calls.
 
 All engines read the same two folders of Hugging Face, decode greedily in float32 (and
 CTranslate2 also in int8) on the same cores, and write the same number of tokens. Axes:
@@ -46,7 +46,7 @@ class EngineSetting(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The setting, its folders, and the encoder's inputs, [N, I]."""
+    """The setting, its folders, and the encoder's inputs [N, I]."""
 
     setting: EngineSetting
     target: Path
@@ -100,8 +100,8 @@ def reference(where: Place) -> Reference:
 
 
 def compare(where: Place, own: Reference, *, engine: str, texts: np.ndarray) -> int:
-    """Runs `agreement.check_texts`, and computes the law of every token only where it
-    is needed.
+    """Calls `agreement.check_texts`, and computes the law of every token only if it is
+    needed.
     """
     if texts.shape == own.texts.shape and (texts == own.texts).all():
         return len(texts)
@@ -131,7 +131,7 @@ def rows(where: Place) -> dict[str, tuple[Row, Measurement]]:
 
 
 class Engines(NamedTuple):
-    """The engines of a row.
+    """The engines of a row, with their loaded programs.
 
     Attributes:
         programs: by their names in a record.
@@ -144,7 +144,8 @@ class Engines(NamedTuple):
     refusals: dict[str, str]
 
     def add(self, engine: str, load: Callable[[], dict[str, Callable]]) -> None:
-        """Loads programs and runs each once; a failure is a reason in `refusals`.
+        """Loads an engine's programs and runs each once; a failure becomes a reason in
+        `refusals`.
 
         Raises:
             Disagreement: the engine decodes another model.
@@ -209,7 +210,7 @@ def measure_greedy(where: Place, batch: int, kept: Journal) -> dict:
 
 
 def measure_speculative(where: Place, batch: int, kept: Journal) -> dict:
-    """Measures decoding with the draft at the same gamma, by us and by assisted
+    """Measures decoding with a draft at the same gamma, by us and by assisted
     generation.
 
     Assisted generation decodes one text at a time; for more texts its error message is
@@ -220,14 +221,14 @@ def measure_speculative(where: Place, batch: int, kept: Journal) -> dict:
     size, made_calls = {"new_tokens": length, "batch": batch}, {}
     engines = Engines({}, {}, {})
 
-    def mine() -> dict[str, Callable]:
+    def our_decoders() -> dict[str, Callable]:
         draft = ours.load(where.draft, where.vocab)
         return {
             OURS: ours.decoder(own.model, inputs, **size, draft=draft, gamma=gamma),
             f"{OURS}_plain": ours.decoder(own.model, inputs, **size),
         }
 
-    def alone() -> dict[str, Callable]:
+    def plain_decoders() -> dict[str, Callable]:
         from experiments.rivals import huggingface
 
         target = huggingface.load(where.target, setting.threads)
@@ -244,9 +245,9 @@ def measure_speculative(where: Place, batch: int, kept: Journal) -> dict:
             made_calls["huggingface"] = huggingface.calls(target, program)
         return {"huggingface": program}
 
-    engines.add(OURS, mine)
+    engines.add(OURS, our_decoders)
     engines.add("huggingface", assisted)
-    engines.add("huggingface_plain", alone)
+    engines.add("huggingface_plain", plain_decoders)
     result, written = {}, {}
     if OURS in engines.written:
         outputs = engines.written[OURS]
@@ -264,7 +265,7 @@ def measure_speculative(where: Place, batch: int, kept: Journal) -> dict:
 
 
 def acceptance(outputs: list, tokens: int) -> dict:
-    """Returns alpha among tested tokens, and tokens a target call."""
+    """Returns alpha among tested tokens, and tokens per target call."""
     totals = ours.counts(outputs)
     return {
         "alpha": totals.accepted / totals.tested,
@@ -275,8 +276,8 @@ def acceptance(outputs: list, tokens: int) -> dict:
 
 
 def target_call(where: Place, kept: Journal) -> dict:
-    """Returns v(gamma) = t_p(gamma + 1) / t_p(1) of our target, and the readout's
-    share.
+    """Returns v(gamma) = t_p(gamma + 1) / t_p(1) of our target, and the share of the
+    readout.
     """
     setting = where.setting
     model = ours.load(where.target, where.vocab)
@@ -315,8 +316,8 @@ def target_call(where: Place, kept: Journal) -> dict:
 def time_ratios(
     setting: EngineSetting, engines: Engines, batch: int, kept: Journal
 ) -> dict:
-    """Returns milliseconds a token of each engine, and how many times as fast as each
-    we are.
+    """Returns the milliseconds per token of each engine, and how many times as fast as
+    each we are.
     """
     taken = ratios.measure(
         engines.programs,

@@ -1,5 +1,5 @@
-"""CTranslate2: its own converter on the folder of Hugging Face, then its translator;
-its generator; and faster-whisper, its Whisper with its own features and windows.
+"""CTranslate2: its converter for folders of Hugging Face, its translator and generator,
+and faster-whisper, which has its own features and windows.
 
 It has no speculative decoding. Axes: N texts, I input tokens, T new tokens.
 """
@@ -16,8 +16,8 @@ SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
 def convert(folder: Path, vocab: int) -> Path:
-    """Returns the folder in its own format, converted beside `folder` unless it
-    exists.
+    """Returns the folder in CTranslate2's format, which is converted beside `folder`
+    unless it exists.
     """
     converted = folder.with_name(f"{folder.name}.ctranslate2")
     if not converted.exists():
@@ -49,8 +49,8 @@ def load(
 def decoder(
     target: ctranslate2.Translator, inputs: np.ndarray, *, new_tokens: int, batch: int
 ) -> Callable[[], np.ndarray]:
-    """Returns a program that writes the greedy texts [N, T] of inputs [N, I], by
-    `batch`.
+    """Returns a program that writes the greedy texts [N, T] for inputs [N, I], `batch`
+    at a time.
     """
     named_inputs = token_names(inputs)
     groups = [named_inputs[i : i + batch] for i in range(0, len(inputs), batch)]
@@ -73,9 +73,7 @@ def decoder(
 def likelihood(
     target: ctranslate2.Translator, inputs: np.ndarray, texts: np.ndarray
 ) -> np.ndarray:
-    """Returns the logarithm of the probability of each token of texts [N, T]: [N,
-    T].
-    """
+    """Returns the log-probability of each token of texts [N, T]: [N, T]."""
     scored = target.score_batch(token_names(inputs), token_names(texts))
     return np.array([score.log_probs[: texts.shape[1]] for score in scored])
 

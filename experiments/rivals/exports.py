@@ -1,5 +1,5 @@
-"""The list of engines, and the same weights in each engine's format, written once by
-its own converter.
+"""The list of engines, and the same weights in the format of each, written once by its
+own converter.
 
 A GGUF file is the model: its weights, decoded to float32. The other formats are
 converted from that, and kept in a folder until it is emptied.
@@ -36,19 +36,19 @@ class Exports(NamedTuple):
     work: Path
 
 
-def place(work: Path, name: str, weights: Path) -> Path:
-    """Returns the folder of the formats that are made from these weights, and from no
-    others of the same name.
+def format_folder(work: Path, name: str, weights: Path) -> Path:
+    """Returns the folder for the formats that are made from these weights, and from no
+    other weights of the same name.
     """
     return work / f"{name}-{provenance.digest(weights)[:16]}"
 
 
-def file(exports: Exports) -> Path:
+def original_file(exports: Exports) -> Path:
     return exports.file
 
 
-def folder(exports: Exports) -> Path:
-    """Returns the folder of Hugging Face, in float32, that other converters read."""
+def write_huggingface(exports: Exports) -> Path:
+    """Returns the folder of Hugging Face in float32, which other converters read."""
 
     def convert(path: Path) -> None:
         import transformers
@@ -63,8 +63,8 @@ def folder(exports: Exports) -> Path:
     return make_once(exports.work / "huggingface", convert)
 
 
-def gguf(exports: Exports, kind: str) -> Path:
-    """Returns the file with its matrices as F32, or as Q8_0: blocks of 32 with a scale;
+def write_gguf(exports: Exports, kind: str) -> Path:
+    """Returns the file with its matrices as F32, or as Q8_0, blocks of 32 with a scale;
     everything else is unchanged.
     """
 
@@ -96,10 +96,10 @@ def gguf(exports: Exports, kind: str) -> Path:
     return make_once(exports.work / f"{kind.lower()}.gguf", convert)
 
 
-def onnx(exports: Exports, kind: str) -> Path:
+def write_onnx(exports: Exports, kind: str) -> Path:
     if importlib.util.find_spec("onnxruntime_genai") is None:
         raise Refused("onnxruntime-genai is not installed")
-    source = folder(exports)
+    source = write_huggingface(exports)
     builder = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-e", "cpu"]
 
     def convert(path: Path) -> None:
@@ -109,11 +109,11 @@ def onnx(exports: Exports, kind: str) -> Path:
     return make_once(exports.work / f"onnx_{kind}", convert)
 
 
-def ctranslate2(exports: Exports) -> Path:
-    """Returns the float32 export; eight bits are made of it while it is loaded."""
+def write_ctranslate2(exports: Exports) -> Path:
+    """Returns the float32 export; its eight-bit form is made while it is loaded."""
     if importlib.util.find_spec("ctranslate2") is None:
         raise Refused("ctranslate2 is not installed")
-    source = folder(exports)
+    source = write_huggingface(exports)
     code = "from ctranslate2.converters.transformers import main; main()"
 
     def convert(path: Path) -> None:
@@ -123,16 +123,16 @@ def ctranslate2(exports: Exports) -> Path:
     return make_once(exports.work / "ctranslate2", convert)
 
 
-def openvino(exports: Exports, kind: str) -> Path:
-    """Converts by optimum-intel, which requires an older transformers than everything
-    else here.
+def write_openvino(exports: Exports, kind: str) -> Path:
+    """Returns the folder that optimum-intel converts, which requires an older
+    transformers than everything else here.
     """
     path = exports.work / f"openvino_{kind}"
     own = ROOT / ".venv-openvino/bin" / OPTIMUM
     command = str(own) if own.exists() else shutil.which(OPTIMUM)
     if command is None and not path.exists():
         raise Refused(f"no {NEEDS}")
-    source = folder(exports)
+    source = write_huggingface(exports)
     task = ["--task", "text-generation-with-past", "--weight-format", kind]
 
     def convert(path: Path) -> None:
@@ -141,10 +141,9 @@ def openvino(exports: Exports, kind: str) -> Path:
     return make_once(path, convert)
 
 
-def whisper_folder(place: Path, work: Path) -> Path:
-    """Returns the folder of Hugging Face of a Whisper, with its
-    generation_config.json.
-    """
+def write_whisper_huggingface(place: Path, work: Path) -> Path:
+    """Returns a Whisper as a folder of Hugging Face, with its
+    generation_config.json."""
 
     def make(path: Path) -> None:
         from specjax import checkpoints, pretrained
@@ -154,14 +153,15 @@ def whisper_folder(place: Path, work: Path) -> Path:
         checkpoints.save(path, model)
         shutil.copy(place / "tokenizer.json", path)
         pair = load_pair(model, None)
-        said = generation(pair.tokens, pair.limits, pair.target.config.positions)
+        said = generation_config(pair.tokens, pair.limits, pair.target.config.positions)
         (path / "generation_config.json").write_text(json.dumps(said))
 
     return make_once(work / "huggingface", make)
 
 
-def generation(tokens, limits, longest: int) -> dict:
-    """Returns special ids and limits of speech, by the names of transformers."""
+def generation_config(tokens, limits, longest: int) -> dict:
+    """Returns the special ids and the limits of speech, under the names that
+    transformers uses."""
     return {
         "decoder_start_token_id": tokens.start,
         "eos_token_id": tokens.end,
@@ -178,7 +178,7 @@ def generation(tokens, limits, longest: int) -> dict:
     }
 
 
-def whisper_ctranslate2(place: Path, work: Path) -> Path:
+def write_whisper_ctranslate2(place: Path, work: Path) -> Path:
     """Returns a Whisper in CTranslate2's own format.
 
     It has the same files, and the list of words that CTranslate2 requires but does not
@@ -201,7 +201,7 @@ def whisper_ctranslate2(place: Path, work: Path) -> Path:
 
 
 def make_once(path: Path, make: Callable[[Path], None]) -> Path:
-    """Makes a file or folder once; it is complete or absent."""
+    """Creates a file or folder once; it is either complete or absent."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -225,7 +225,7 @@ def run(command: list[str]) -> None:
 
 
 class Engine(NamedTuple):
-    """An engine.
+    """An engine: the module of its programs, and the formats of weights that it reads.
 
     Attributes:
         module: of this package.
@@ -240,50 +240,61 @@ class Engine(NamedTuple):
 
 OTHER_IDS = {"drafted": "the draft has other ids"}
 ENGINES = {
-    "specjax": Engine("ours", {FLOAT: file, EIGHT: file, DYNAMIC: file}),
+    "specjax": Engine(
+        "ours", {FLOAT: original_file, EIGHT: original_file, DYNAMIC: original_file}
+    ),
     "transformers": Engine(
         "huggingface",
-        {FLOAT: folder},
+        {FLOAT: write_huggingface},
         OTHER_IDS | {EIGHT: "only by packages beside it"},
     ),
     "llama_cpp": Engine(
         "llama_cpp",
         {
-            FLOAT: partial(gguf, kind="F32"),
-            EIGHT: partial(gguf, kind="Q8_0"),
-            FOUR: file,
+            FLOAT: partial(write_gguf, kind="F32"),
+            EIGHT: partial(write_gguf, kind="Q8_0"),
+            FOUR: original_file,
         },
         OTHER_IDS,
     ),
     "openvino": Engine(
         "openvino",
-        {FLOAT: partial(openvino, kind="fp32"), EIGHT: partial(openvino, kind="int8")},
+        {
+            FLOAT: partial(write_openvino, kind="fp32"),
+            EIGHT: partial(write_openvino, kind="int8"),
+        },
         OTHER_IDS,
     ),
     "onnxruntime": Engine(
         "onnxruntime",
-        {FLOAT: partial(onnx, kind="fp32"), EIGHT: partial(onnx, kind="int8")},
+        {
+            FLOAT: partial(write_onnx, kind="fp32"),
+            EIGHT: partial(write_onnx, kind="int8"),
+        },
         OTHER_IDS,
     ),
     "ctranslate2": Engine(
         "ctranslate2",
-        {FLOAT: ctranslate2, EIGHT: ctranslate2},
+        {FLOAT: write_ctranslate2, EIGHT: write_ctranslate2},
         {"lookup": "it has no speculative decoding"},
     ),
 }
-WHISPER = {"huggingface": whisper_folder, "ctranslate2": whisper_ctranslate2}
+WHISPER = {
+    "huggingface": write_whisper_huggingface,
+    "ctranslate2": write_whisper_ctranslate2,
+}
 
 
 def program_name(engine: str, kind: str, program: str) -> str:
-    """Returns the name of a program in a record; float32 and plain are not part of
-    it.
+    """Returns the name of a program in a record; float32 and plain decoding are not
+    part of it.
     """
     parts = engine, *(x for x in (kind, program) if x not in (FLOAT, "plain"))
     return "_".join(parts)
 
 
 def our_program(engine: str, kind: str, program: str) -> str:
-    """Returns the name of our program for a comparison: the same way in the same
-    arithmetic, or in the smallest that we have.
+    """Returns the name of our program to compare with: decoding in the same way, in the
+    same arithmetic or in the smallest that we have.
     """
     return program_name("specjax", EIGHT if kind == FOUR else kind, program)

@@ -1,5 +1,5 @@
-"""Hugging Face transformers, PyTorch: `generate`, alone, assisted by a draft, and by
-prompt lookup; for speech its features and its Whisper.
+"""Hugging Face transformers on PyTorch: `generate` alone, assisted by a draft, and by
+prompt lookup; for speech, its features and its Whisper.
 
 It is what a user gets from the published interface, with its own defaults for
 everything that does not decide which tokens come out. Axes: N texts, I input tokens, T
@@ -43,8 +43,8 @@ def decoder(
     draft: T5ForConditionalGeneration | None = None,
     gamma: int = 0,
 ) -> Callable[[], np.ndarray]:
-    """Returns a program that writes the greedy texts [N, T] of inputs [N, I], `batch`
-    at once.
+    """Returns a program that writes the greedy texts [N, T] for inputs [N, I], `batch`
+    at a time.
 
     With a draft it drafts gamma tokens at every step, regardless of their probability.
     """
@@ -81,9 +81,7 @@ def calls(target: T5ForConditionalGeneration, program: Callable) -> int:
 def likelihood(
     target: T5ForConditionalGeneration, inputs: np.ndarray, texts: np.ndarray
 ) -> np.ndarray:
-    """Returns the logarithm of the probability of each token of texts [N, T]: [N,
-    T].
-    """
+    """Returns the log-probability of each token of texts [N, T]: [N, T]."""
     text = torch.from_numpy(texts.astype(np.int64))
     before = torch.cat([torch.zeros_like(text[:, :1]), text[:, :-1]], dim=1)
     read = torch.from_numpy(inputs).long()

@@ -1,5 +1,5 @@
-"""The calls of an unfinished row in a file, each as soon as it was measured, so that a
-stop loses nothing.
+"""A file with the calls of an unfinished row, each written as soon as it was measured,
+so that nothing is lost when a run is stopped.
 
 The first line of a sitting says what its calls belong to: settings, weights, versions,
 commit and processor. Every other line is a call. Calls that belong to something else
@@ -39,7 +39,7 @@ class Call(NamedTuple):
     value: Any = None
     peak_mb: float | None = None
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         peak = "" if self.peak_mb is None else f", at most {self.peak_mb:.0f} MiB"
         return f"{self.seconds:.3g} s{peak}"
 
@@ -62,7 +62,7 @@ class Journal(NamedTuple):
     recorded: bool = False
 
     def add(self, place: Place, call: Call) -> None:
-        """Adds a call, which is on the disk when this returns."""
+        """Adds a call, which is on the disk once this returns."""
         self.calls[place] = call
         self.sittings.add(self.sitting)
         if self.path is not None:
@@ -80,20 +80,20 @@ class Journal(NamedTuple):
 Journals = Callable[[str], Journal]  # of a row, by its name
 
 
-def in_memory(row: str) -> Journal:
-    """Returns a journal without a file, which a stop loses."""
+def memory_journal(row: str) -> Journal:
+    """Returns a journal without a file, which is lost when a run is stopped."""
     return Journal(None, {}, set())
 
 
 def open_journal(out: Path, row: str, belongs: Mapping[str, Any]) -> Journal:
     """Returns the calls of a row that earlier runs of the command measured, and begins
-    a sitting.
+    another sitting.
 
     Args:
         out: the folder of the record.
         belongs: what a call belongs to, in values of JSON, see `conditions`.
     """
-    path = path_of(out, row)
+    path = journal_path(out, row)
     lines = jsonl.read(path)
     if lines and lines[0]["belongs"] != belongs:
         aside = path.with_name(f"{path.name}.replaced")
@@ -118,14 +118,14 @@ def open_journal(out: Path, row: str, belongs: Mapping[str, Any]) -> Journal:
     return Journal(path, calls, sittings, sitting + 1, recorded)
 
 
-def path_of(out: Path, row: str) -> Path:
+def journal_path(out: Path, row: str) -> Path:
     return out / f"bench.jsonl.{row}"
 
 
 def conditions(
     measurement: Measurement, setting: Any, versions: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """Returns what a measured call belongs to."""
+    """Returns what a measured call belongs to: measurement, setting and versions."""
     return {
         "config": bench.config(setting),
         "inputs": provenance.inputs(measurement.inputs),
@@ -136,6 +136,6 @@ def conditions(
 
 
 def remove_all(journals: Sequence[Journal]) -> None:
-    """Deletes the files of rows that all have their records."""
+    """Deletes the files of rows, once all of them have their records."""
     for journal in journals:
         journal.remove()

@@ -1,4 +1,4 @@
-"""A language model with real weights, on real questions, by every engine.
+"""A language model with real weights, on real questions, in every engine.
 
 The rows are whole texts one at a time and eight at once, a long prompt alone, and our
 calls on several tokens.
@@ -19,8 +19,8 @@ from experiments.rivals.exports import (
     ENGINES,
     FLOAT,
     Exports,
+    format_folder,
     our_program,
-    place,
     program_name,
 )
 from experiments.rivals.journal import Journal, Journals
@@ -36,7 +36,7 @@ OURS = "specjax"
 
 
 class LanguageSetting(NamedTuple):
-    """The setting of the rows of a language model.
+    """The setting of the rows that compare engines on a language model.
 
     Attributes:
         texts: questions, of at most `longest` tokens.
@@ -61,7 +61,7 @@ class LanguageSetting(NamedTuple):
 
 
 class OpenEngines(NamedTuple):
-    """The engines that are installed.
+    """The engines that are installed, loaded and ready.
 
     Attributes:
         programs: by their names in a record.
@@ -106,7 +106,7 @@ def engine_names(setting: LanguageSetting) -> list[str]:
 
 
 def inputs(setting: LanguageSetting, file: Path) -> tuple[Path, ...]:
-    """Returns the files that are measured.
+    """Returns the files that the measurement depends on.
 
     Raises:
         OSError: the file of questions is missing.
@@ -121,43 +121,45 @@ def measure(
     file: Path,
     *,
     work: Path,
-    texts_to: Path | None = None,
-    wanted: Sequence[str] | None = None,
-    journals: Journals = journal.in_memory,
+    texts_folder: Path | None = None,
+    row_names: Sequence[str] | None = None,
+    journals: Journals = journal.memory_journal,
 ) -> Iterator[tuple[str, dict]]:
     """Yields each row's name and numbers.
 
     Args:
         file: of questions.
         work: a folder for the weights in each engine's format.
-        texts_to: a folder for the texts of every engine, in the format of `specjax
+        texts_folder: a folder for the texts of every engine, in the format of `specjax
             microscope --texts`.
-        wanted: some of `rows`; None for all.
+        row_names: some of `rows`; None for all.
         journals: opens the journal of a row.
     """
     target = pretrained.load(setting.model)
     every = read_questions(file, target, setting.texts, setting.longest)
-    exports = Exports(target.files[0], place(work, setting.model, target.files[0]))
+    exports = Exports(
+        target.files[0], format_folder(work, setting.model, target.files[0])
+    )
     names = rows(setting)
-    wanted = names if wanted is None else wanted
+    row_names = names if row_names is None else row_names
     *several, long, alone = names
     with ExitStack() as stack:
-        if {*several, long} & set(wanted):
+        if {*several, long} & set(row_names):
             opened = open_all(setting, exports, ends=target.ends, stack=stack)
         for name, batch in zip(several, batches(setting), strict=True):
-            if name not in wanted:
+            if name not in row_names:
                 continue
             kept = journals(name)
             taken = whole_texts(setting, opened, every, batch, kept)
             said = texts(taken.values, every.ends, setting.new_tokens)
-            if texts_to is not None:
-                write(texts_to, name, every, said)
+            if texts_folder is not None:
+                write(texts_folder, name, every, said)
             row = time_numbers(setting, opened, taken, lengths(said, batch))
             row |= {"batch": batch, "sittings": len(kept.sittings)}
             yield name, row | compare_texts(target, every, opened, said)
-        if long in wanted:
+        if long in row_names:
             kept = journals(long)
-            prompt = at_length(every, setting.prefill)
+            prompt = repeat_to_length(every, setting.prefill)
             taken = time_prefill(setting, opened, prompt, kept)
             count = dict.fromkeys(taken.seconds, np.array([setting.prefill]))
             row = time_numbers(setting, opened, taken, count)
@@ -166,15 +168,15 @@ def measure(
             why = row["refusals"].items()
             row["refusals"] = {k: v for k, v in why if not k.endswith(drafting)}
             yield long, row
-    if alone in wanted:  # when nobody else holds memory
+    if alone in row_names:  # when nobody else holds memory
         turns.say(f"{alone}: our calls on one and on several tokens")
         prompt = [*every.tokens[0]]
         yield alone, calls.measure(setting.model, prompt, setting.new_tokens)
 
 
 def read_questions(path: Path, model: Pretrained, count: int, longest: int) -> Prompts:
-    """Returns the first `count` questions, as many of each task, of at most `longest`
-    tokens.
+    """Returns the first `count` questions of at most `longest` tokens, equally many of
+    each task.
 
     Raises:
         ValueError: there are fewer.
@@ -204,8 +206,8 @@ def first_turn(fields: dict) -> dict:
     return {"messages": [{"role": "user", "content": fields["turns"][0]}]}
 
 
-def at_length(every: Prompts, length: int) -> list[int]:
-    """Returns one prompt of `length` tokens: the questions, repeated."""
+def repeat_to_length(every: Prompts, length: int) -> list[int]:
+    """Returns one prompt of `length` tokens, made from the repeated questions."""
     joined = list(chain.from_iterable(every.tokens))
     return (joined * -(-length // len(joined)))[:length]
 
@@ -213,7 +215,7 @@ def at_length(every: Prompts, length: int) -> list[int]:
 def open_all(
     setting: LanguageSetting, exports: Exports, *, ends: Sequence[int], stack: ExitStack
 ) -> OpenEngines:
-    """Starts every engine; one that fails, in whatever way, is a reason in
+    """Starts every engine; one that fails, for whatever reason, becomes a reason in
     `refusals`.
     """
     opened = OpenEngines({}, set(), {}, set(), {})
@@ -270,7 +272,7 @@ def whole_texts(
 def time_prefill(
     setting: LanguageSetting, opened: OpenEngines, prompt: list[int], kept: Journal
 ) -> Answers:
-    """Measures one token after a long prompt."""
+    """Measures the time of one token after a long prompt."""
     group = [([prompt], 1)]
     return turns.collect(
         {
@@ -290,22 +292,22 @@ def time_prefill(
 def texts(
     values: Mapping[str, list], ends: Sequence[int], most: int
 ) -> dict[str, list[list[int]]]:
-    """Returns the texts of each engine, with an end token, which only some engines
+    """Returns the texts of each engine including an end token, which only some engines
     return.
     """
 
-    def whole(ids: list[int]) -> list[int]:
+    def add_end(ids: list[int]) -> list[int]:
         kept = next((ids[:i] for i, x in enumerate(ids) if x in ends), ids)[:most]
         return [*kept, ends[0]] if len(kept) < most else kept
 
     return {
-        name: [whole(ids) for group in groups for ids in group]
+        name: [add_end(ids) for group in groups for ids in group]
         for name, groups in values.items()
     }
 
 
 def lengths(said: Mapping[str, list], batch: int) -> dict[str, np.ndarray]:
-    """Returns the tokens that each engine wrote for every group."""
+    """Returns how many tokens each engine wrote for every group."""
     count = {name: [len(ids) for ids in rows] for name, rows in said.items()}
     return {name: np.reshape(x, (-1, batch)).sum(1) for name, x in count.items()}
 
@@ -316,8 +318,8 @@ def time_numbers(
     taken: Answers,
     tokens: Mapping[str, np.ndarray],
 ) -> dict:
-    """Returns milliseconds a token of each engine, and how many times as fast ours
-    is.
+    """Returns the milliseconds per token of each engine, and how many times as fast
+    ours is.
     """
     result = {
         "setting": setting._asdict(),
@@ -334,8 +336,8 @@ def time_numbers(
 def compare_texts(
     target: Pretrained, every: Prompts, opened: OpenEngines, said: Mapping
 ) -> dict:
-    """Returns whose texts equal ours, which differences rounding explains, and the
-    share of tokens before the first difference; nothing is compared where ours failed.
+    """Returns which engines wrote the same texts as specjax, which differences rounding
+    explains, and the share of tokens before the first difference; {} if specjax failed.
     """
     result = {"same_texts": {}, "same_prefix": {}, "explained": {}, "differences": []}
     result["texts"] = max(map(len, said.values()), default=0)

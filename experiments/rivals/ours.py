@@ -1,6 +1,5 @@
-"""specjax: the compiled loop alone and with a draft, and the parts of a target call;
-and in a separate process the loops of `specjax.generate_text`, from ids to ids, and of
-`specjax transcribe`.
+"""specjax: the compiled loop alone and with a draft, the parts of a target call, and in
+a separate process `specjax.generate_text` on ids and `specjax transcribe`.
 
 Axes: N texts, I input tokens, T new tokens, G = gamma, E features, V vocabulary.
 """
@@ -63,8 +62,8 @@ def decoder(
     draft: Pretrained | None = None,
     gamma: int = 0,
 ) -> Callable[[], list[generate.Output]]:
-    """Returns a program that writes the greedy texts of inputs [N, I], `batch` at
-    once.
+    """Returns a program that writes the greedy texts for inputs [N, I], `batch` at a
+    time.
     """
     decoder, params = Decoder(target.model), Params(target.params)
     if draft is not None:
@@ -87,8 +86,8 @@ def counts(outputs: list[generate.Output]) -> generate.Counts:
 
 
 def law(target: Pretrained, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """Returns log-probabilities [N, T, V] of every token after those before each of
-    `texts`.
+    """Returns the log-probabilities [N, T, V] of every id at each place of texts [N,
+    T].
     """
     before = np.concatenate([np.zeros_like(texts[:, :1]), texts[:, :-1]], axis=1)
     length = np.full(len(inputs), inputs.shape[1], np.int32)
@@ -103,9 +102,7 @@ def law(target: Pretrained, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray
 
 
 def likelihood(target: Pretrained, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """Returns the logarithm of the probability of each token of texts [N, T]: [N,
-    T].
-    """
+    """Returns the log-probability of each token of texts [N, T]: [N, T]."""
     scores = law(target, inputs, texts)
     return np.take_along_axis(scores, texts[..., None], axis=2)[..., 0]
 
@@ -113,8 +110,7 @@ def likelihood(target: Pretrained, inputs: np.ndarray, texts: np.ndarray) -> np.
 def target_calls(
     target: Pretrained, inputs: np.ndarray, *, new_tokens: int, gamma: int, loops: int
 ) -> Callable[[], object]:
-    """Returns a program of `loops` calls of the target on gamma + 1 tokens of the first
-    text.
+    """Returns a program of `loops` target calls on gamma + 1 tokens of the first text.
 
     Half of the text is written; each call computes its law, as a step does.
     """

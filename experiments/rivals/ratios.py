@@ -26,7 +26,8 @@ def measure(
     label: str,
     kept: Journal,
 ) -> turns.Answers:
-    """Returns the seconds [R, 1] of each program of this process, which take turns.
+    """Returns the seconds [R, 1] of each program in this process; the programs take
+    turns.
 
     Args:
         pause: seconds of idling before each, because idle threads of the last program
@@ -52,21 +53,21 @@ def time_call(program: Callable) -> Call:
 
 
 def milliseconds(seconds: Mapping[str, np.ndarray], count: int) -> dict[str, float]:
-    """Returns the median time of each of `count` things that a program does."""
+    """Returns the median time of each of the `count` things that a program does."""
     return {f"ms_{k}": 1e3 * float(np.median(v)) / count for k, v in seconds.items()}
 
 
 def speed_ratio(
     seconds: Mapping[str, np.ndarray], *, fast: str, slow: str, name: str
 ) -> dict[str, float | tuple[float, float]]:
-    """Returns how many times as fast `fast` is, as `with_interval` writes it."""
+    """Returns how many times as fast `fast` is, under the names of `with_interval`."""
     return with_interval(name, ratio_of_medians, (seconds[slow], seconds[fast]))
 
 
 def token_speed_ratio(
     slow: tuple[np.ndarray, np.ndarray], fast: tuple[np.ndarray, np.ndarray], name: str
 ) -> dict[str, float | tuple[float, float]]:
-    """Returns the ratio of times a token.
+    """Returns the ratio of the times per token.
 
     Args:
         slow, fast: seconds [R, G] and tokens [G] of each.
@@ -75,11 +76,11 @@ def token_speed_ratio(
     for seconds, tokens in (slow, fast):
         columns += [seconds.ravel(), np.tile(tokens, len(seconds))]
 
-    def faster(*sums: np.ndarray) -> float:
+    def speed_ratio(*sums: np.ndarray) -> float:
         slow, of_slow, fast, of_fast = (each.sum() for each in sums)
         return float(slow / of_slow / (fast / of_fast))
 
-    return with_interval(name, faster, tuple(columns))
+    return with_interval(name, speed_ratio, tuple(columns))
 
 
 def time_numbers(
@@ -109,14 +110,14 @@ def time_numbers(
 def with_interval(
     name: str, statistic: Callable[..., float], samples: tuple[np.ndarray, ...]
 ) -> dict[str, float | tuple[float, float]]:
-    """Returns a statistic as `name`, its 95 % interval and its error."""
+    """Returns a statistic under `name`, with its 95 % interval and its error."""
     low, high = timing.interval(statistic, samples)
     error = (high - low) / (2 * 1.96)
     return {name: statistic(*samples), f"{name}_ci": (low, high), f"{name}_se": error}
 
 
 def ratio_of_medians(slow: np.ndarray, fast: np.ndarray) -> float:
-    """Returns the ratio of medians over rounds, because a machine may be disturbed in
-    some of them.
+    """Returns the ratio of the medians over rounds, because a machine may be disturbed
+    in some rounds.
     """
     return float(np.median(slow) / np.median(fast))

@@ -1,4 +1,4 @@
-"""Real weights by many engines: `python -m experiments.rivals.real --questions FILE`
+"""Real weights on many engines: `python -m experiments.rivals.real --questions FILE`
 
 FILE has questions of a benchmark, such as Spec-Bench, a JSON object a line; FOLDER of
 --speech has recordings and their transcripts.tsv. Only numbers of either are recorded.
@@ -49,14 +49,14 @@ def main(arguments: list[str] | None = None) -> None:
     bench.begin(chosen.threads)
     try:
         provenance.check_clean(chosen.out)
-        with console.handle_stops(bench.left):
+        with console.handle_stops(bench.describe_kept_calls):
             run(chosen)
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")
 
 
 def run(chosen: argparse.Namespace) -> None:
-    """Measures what there are files for, and prints the tables.
+    """Measures every row whose files are there, and prints the tables.
 
     Raises:
         ValueError: a setting measures nothing.
@@ -108,8 +108,8 @@ def measure(
         setting,
         files,
         work=chosen.work,
-        texts_to=chosen.texts_to,
-        wanted=wanted,
+        texts_folder=chosen.texts_to,
+        row_names=wanted,
         journals=opened.__getitem__,
     ):
         origin = measurement, setting, time.monotonic() - begun

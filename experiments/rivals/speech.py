@@ -1,4 +1,4 @@
-"""Whisper with real weights, on recordings of people, by three engines.
+"""Whisper with real weights, on recordings of people, in three engines.
 
 Measured are the seconds of each recording, word errors against its transcript, and the
 positions where the ids of two engines differ.
@@ -39,7 +39,7 @@ LISTENERS = (
 
 
 class SpeechSetting(NamedTuple):
-    """The setting of a row of speech.
+    """The setting of a row that compares engines on speech.
 
     Attributes:
         split: one that transcripts.tsv names, if it names any.
@@ -73,7 +73,8 @@ def check(setting: SpeechSetting) -> None:
 
 
 def inputs(setting: SpeechSetting, folders: list[Path]) -> tuple[Path, ...]:
-    """Returns the files that are measured. Raises ValueError for a missing model."""
+    """Returns the files that the measurement depends on. Raises ValueError for a
+    missing model."""
     heard = [each.file for x in folders for each in recordings(x, setting)]
     return (*heard, *pretrained.files_of(pretrained.describe(setting.model)))
 
@@ -83,19 +84,19 @@ def measure(
     folders: list[Path],
     *,
     work: Path,
-    texts_to: Path | None = None,
-    wanted: Sequence[str] | None = None,
-    journals: Journals = journal.in_memory,
+    texts_folder: Path | None = None,
+    row_names: Sequence[str] | None = None,
+    journals: Journals = journal.memory_journal,
 ) -> Iterator[tuple[str, dict]]:
     """Yields the row's name and numbers.
 
     Args:
         work: a folder for the weights in each engine's format.
-        texts_to: a folder for the transcripts of every engine.
-        wanted: some of `rows`; None for all.
+        texts_folder: a folder for the transcripts of every engine.
+        row_names: some of `rows`; None for all.
         journals: opens the journal of a row.
     """
-    if wanted is not None and setting.model not in wanted:
+    if row_names is not None and setting.model not in row_names:
         return
     heard = [each for folder in folders for each in recordings(folder, setting)]
     groups = [(str(each.file.resolve()),) for each in heard]
@@ -136,9 +137,9 @@ def measure(
         name: word_errors.score(true, said)._asdict() for name, said in texts.items()
     }
     result |= compare_ids(setting, heard, taken.values)
-    if texts_to is not None:
-        texts_to.mkdir(parents=True, exist_ok=True)
-        file = texts_to / f"{setting.model}.json"
+    if texts_folder is not None:
+        texts_folder.mkdir(parents=True, exist_ok=True)
+        file = texts_folder / f"{setting.model}.json"
         file.write_text(json.dumps(texts, indent=1, ensure_ascii=False))
     yield setting.model, result
 
@@ -162,7 +163,7 @@ def open_engine(
     kind: str,
     stack: ExitStack,
 ) -> dict[str, Program]:
-    """Returns an engine's programs by their names; `stack` closes the engine.
+    """Returns an engine's programs by name; `stack` closes the engine.
 
     Args:
         work: the folder of files made for engines.
@@ -180,7 +181,9 @@ def open_engine(
         )
     make, path = exports.WHISPER.get(module), place
     if make is not None:
-        path = make(place, exports.place(work, setting.model, place / "model.bin"))
+        path = make(
+            place, exports.format_folder(work, setting.model, place / "model.bin")
+        )
     drafts = {"drafted": setting.draft} if setting.draft else {}
     options = dict(path=str(path), kind=kind, threads=setting.threads, drafts=drafts)
     loader = f"{__package__}.{module}:speech"
@@ -197,16 +200,16 @@ def open_engine(
 def compare_ids(
     setting: SpeechSetting, heard: list[Recording], values: dict[str, list]
 ) -> dict:
-    """Returns whose ids equal ours, and where the others first differ from them."""
+    """Returns whose ids equal ours, and where the others first differ."""
     result = {"same_texts": {}, "differences": []}
     if OURS not in values:
         return result
     pair = load_pair(pretrained.load(setting.model), None)
 
-    def plain(ids: list[int]) -> list[int]:
+    def text_ids(ids: list[int]) -> list[int]:
         return [i for i in ids if i < pair.tokens.end]
 
-    rows = {name: [plain(ids) for _, ids in each] for name, each in values.items()}
+    rows = {name: [text_ids(ids) for _, ids in each] for name, each in values.items()}
     for name, theirs in rows.items():
         both = [*zip(rows[OURS], theirs, strict=True)]
         result["same_texts"][name] = sum(a == b for a, b in both)
@@ -220,10 +223,10 @@ def compare_ids(
 
 
 def first_difference(
-    pair: Listeners, each: Recording, name: str, ours: list[int], theirs: list[int]
+    pair: Listeners, recording: Recording, name: str, ours: list[int], theirs: list[int]
 ) -> dict:
-    """Describes the first difference of two texts: the position, both tokens, and by
-    how many nats ours is more likely.
+    """Describes the first difference between two texts: the position, both tokens, and
+    by how many nats ours is more likely.
 
     The likelihood comes from our logits in float32 after the ids that both wrote, for
     the recording as we read it, and as they do. kind: "tie" is within rounding,
@@ -242,10 +245,10 @@ def first_difference(
         logits = np.asarray(whisper.logits(config, params, sound, read))[0, -1]
         return float(logits[a[at]] - logits[b[at]])
 
-    frames, _ = transcripts.frames(each.file, config.bands)
+    frames, _ = transcripts.frames(recording.file, config.bands)
     margins = (
         margin(cut_window(frames, 0, config.frames)),
-        margin(their_input(name, each)),
+        margin(engine_features(name, recording)),
     )
     kinds = {
         "tie": abs(margins[0]) <= agreement.ROUNDING,
@@ -259,8 +262,9 @@ def first_difference(
     return found | {"kind": next(kind for kind, is_so in kinds.items() if is_so)}
 
 
-def their_input(name: str, each: Recording) -> np.ndarray:
-    """Returns the input that an engine computes for a recording of one window, [T, M].
+def engine_features(name: str, each: Recording) -> np.ndarray:
+    """Returns the features that an engine computes for a recording of one window, [T,
+    M].
 
     Ours ends in silence; that of faster-whisper in zeros, as in Whisper's own
     transcription; transformers computes its features with the silence behind the sound.

@@ -1,5 +1,5 @@
-"""Engines that take turns: each call is kept as soon as it was measured, and each is a
-line on standard error.
+"""Engines that take turns: each call is stored as soon as it was measured, and reported
+on standard error.
 
 Axes: R rounds, G groups of texts.
 """
@@ -44,7 +44,7 @@ def collect(
     label: str,
     journal: Journal,
 ) -> Answers:
-    """Collects every engine's answers to `groups`, in turns, round after round.
+    """Collects every engine's answers to `groups`, in turns, one round after another.
 
     A round that a stop has cut is continued: every engine still has a turn in each
     round, and `journal.sittings` says how many runs of the command they come from.
@@ -64,12 +64,12 @@ def collect(
         del left[name]
         say(f"{label}: {name} gives no number: {error}")
 
-    def missing(name: str, turn: int) -> list[Place]:
+    def missing_places(name: str, turn: int) -> list[Place]:
         places = (Place(name, turn, group) for group in range(len(groups)))
         return [place for place in places if place not in journal.calls]
 
     for name in [*left]:
-        if not any(missing(name, turn) for turn in range(rounds)):
+        if not any(missing_places(name, turn) for turn in range(rounds)):
             continue
         say(f"{label}: {name}, first calls, not timed")
         try:
@@ -79,14 +79,14 @@ def collect(
             drop(name, error)
     for turn in range(rounds):
         for name in [*left]:
-            if not (places := missing(name, turn)):
+            if not (places := missing_places(name, turn)):
                 continue
             time.sleep(pause)
             try:
                 for place in places:
                     call = left[name](*groups[place.group])
                     journal.add(place, call)
-                    of = f"{place.group + 1} of {len(groups)}: {call.in_words()}"
+                    of = f"{place.group + 1} of {len(groups)}: {call.describe()}"
                     say(f"{label}: round {turn + 1} of {rounds}, {name}, {of}")
             except Refused as error:
                 drop(name, error)
@@ -99,7 +99,7 @@ def answers(
     shape: tuple[int, int],
     refusals: dict[str, str],
 ) -> Answers:
-    """Returns the measured calls of the engines that gave all of them, as arrays of
+    """Returns the measured calls of the engines that have all of them, as arrays of
     this shape, [R, G].
     """
     taken = Answers({}, {}, refusals, {})

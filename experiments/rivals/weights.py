@@ -1,4 +1,4 @@
-"""A T5 target and its draft whose greedy texts agree a chosen share of the time.
+"""A T5 target and a draft whose greedy texts agree a chosen share of the time.
 
 Nothing is trained. The vocabulary is a circle: one rotation turns the embedding of an
 id into that of its successor. The MLP of the first decoder layer contains that
@@ -27,7 +27,7 @@ SPECIAL = 3
 
 
 class Side(NamedTuple):
-    """A model of the pair.
+    """The target or the draft: its sizes, and how much its weights are disturbed.
 
     Attributes:
         disturbance: the size of the output of a random sublayer of the decoder,
@@ -46,7 +46,7 @@ class Pair(NamedTuple):
 
 
 def config(vocab: int, dim: int, heads: int, layers: int, width: int = 64) -> t5.Config:
-    """Returns T5 v1.1 with relu, a tied readout, and hidden layers four times as
+    """Returns T5 v1.1 with relu, a tied readout, and feed-forward layers four times as
     wide.
     """
     options = dict(gated=False, tied=True)
@@ -93,15 +93,15 @@ def build(side: Side, seed: int, number: int) -> dict:
     table, rotation = circle(random, order, config.dim)
     flat["token_embedder/embedding"] = table
     into, out = (flat[f"decoder/layers_0/mlp/{name}/kernel"] for name in ("wi", "wo"))
-    turn(into, out, rotation)
+    write_rotation(into, out, rotation)
     return unflatten_dict({k: jnp.asarray(v) for k, v in flat.items()}, sep="/")
 
 
 def kernel(
     random: np.random.Generator, name: str, shape: tuple[int, ...], side: Side
 ) -> np.ndarray:
-    """Returns ones for a norm; else normal numbers, such that outputs are as large as
-    inputs.
+    """Returns ones for a norm, else normal numbers scaled so that outputs are as large
+    as inputs.
     """
     if name.endswith("scale"):
         return np.ones(shape, np.float32)
@@ -118,7 +118,8 @@ def kernel(
 def circle(
     random: np.random.Generator, order: np.ndarray, dim: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the embeddings of a circle and its rotation.
+    """Returns the embeddings of points on a circle, and the rotation that maps each to
+    the next.
 
     The embeddings [V, E] are of ids in this order along the circle, of mean square 1,
     and 0 for SPECIAL; the rotation [E, E] leads from each to that of its successor.
@@ -134,8 +135,8 @@ def circle(
     return table.astype(np.float32), rotation.astype(np.float32)
 
 
-def turn(into: np.ndarray, out: np.ndarray, rotation: np.ndarray) -> None:
-    """Writes x -> x (rotation - 1) into a relu MLP [E, F], [F, E].
+def write_rotation(into: np.ndarray, out: np.ndarray, rotation: np.ndarray) -> None:
+    """Writes x -> x (rotation - 1) into the weights of a relu MLP, [E, F] and [F, E].
 
     relu(x) - relu(-x) is x. The units that are not needed stay random.
     """
@@ -146,6 +147,6 @@ def turn(into: np.ndarray, out: np.ndarray, rotation: np.ndarray) -> None:
 
 
 def prompts(*, count: int, length: int, vocab: int, seed: int) -> np.ndarray:
-    """Returns inputs of the encoder, [count, length] int32, without special ids."""
+    """Returns inputs for the encoder, [count, length] int32, without special ids."""
     random = np.random.default_rng([seed, 2])
     return random.integers(SPECIAL, vocab, (count, length)).astype(np.int32)

@@ -59,7 +59,7 @@ def time_program(program: Callable, arguments: list) -> dict:
 
 
 def peak_mb() -> float:
-    """Returns the largest resident memory of this process since it began, MiB.
+    """Returns the largest resident memory of this process so far, in MiB.
 
     Linux counts what the parent held into `ru_maxrss` of a process that it starts, so
     that its own line of /proc is read there.
@@ -72,7 +72,7 @@ def peak_mb() -> float:
 
 
 def reason(error: Exception) -> str:
-    """Returns one line of an engine's error."""
+    """Returns an engine's error as one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if lines and isinstance(error, ValueError | RuntimeError | ImportError):
         return lines[-1]

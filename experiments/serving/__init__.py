@@ -1,1 +1,1 @@
-"""A server under load: simulated, and measured."""
+"""A server under load, simulated and measured."""

@@ -119,16 +119,18 @@ def measure(
         "arrivals": float(setting.requests / at[-1]),
         **measured,
         **compared,
-        **simulate.gains(measured),
-        **{f"{k}_predicted": x for k, x in simulate.gains(predicted).items()},
+        **simulate.gains_per_second(measured),
+        **{
+            f"{k}_predicted": x for k, x in simulate.gains_per_second(predicted).items()
+        },
         "by_batch": by_batch,
         **simulate.loads(median, emitted, setting),
     }
 
 
 def requests(prompts: Prompts, tokens: np.ndarray, setting: LoadSetting):
-    """Makes requests of prompts that acceptance was not measured on; the prompts repeat
-    where there are too few.
+    """Returns requests for prompts on which acceptance was not measured; prompts repeat
+    if there are too few.
     """
     new = len(prompts.tokens) - setting.others
     index = setting.others + np.arange(len(tokens)) % new
@@ -153,7 +155,7 @@ def serve_all(
     """
     arrivals, none, found = [*parts.one_by_one(asked)], np.zeros(len(at)), {}
 
-    def refilled(gamma: int, at: np.ndarray) -> np.ndarray:
+    def serve_refilled(gamma: int, at: np.ndarray) -> np.ndarray:
         each = [it._replace(at=x) for it, x in zip(arrivals, at, strict=True)]
         times = np.zeros(len(each))
         for it in serving.serve(servers[gamma], pair.params(gamma), each):
@@ -169,14 +171,18 @@ def serve_all(
     for gamma, whole in wholes.items():  # compiled before it is timed
         whole(pair.params(gamma), *batches[0])
 
-    def waited(gamma: int, at: np.ndarray) -> np.ndarray:
+    def serve_batches(gamma: int, at: np.ndarray) -> np.ndarray:
         begun, times = time.perf_counter(), []
         for batch in batches:
             wholes[gamma](pair.params(gamma), *batch)
             times += [time.perf_counter() - begun] * setting.rows
         return np.array(times)
 
-    runs = ("refill", refilled, none), ("wait", waited, none), ("open", refilled, at)
+    runs = (
+        ("refill", serve_refilled, none),
+        ("wait", serve_batches, none),
+        ("open", serve_refilled, at),
+    )
     for mode, run, when in runs:
         told = {gamma: [] for gamma in servers}
         for _ in range(setting.rounds):

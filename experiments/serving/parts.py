@@ -1,4 +1,4 @@
-"""The cost of a server's parts and the tokens that a step gives, each measured alone.
+"""The cost of a server's parts, and the tokens that a step gives, each measured alone.
 
 Measured are c and v of Leviathan et al. (2023), Definition 3.7 and Section 3.3, of
 programs of several batches; the time of a step beyond draft and target call, as a
@@ -64,7 +64,7 @@ class LoadSetting(NamedTuple):
 def make_requests(
     prompts: Prompts, *, index: np.ndarray, tokens: np.ndarray, setting: LoadSetting
 ) -> tuple[Prompt, Request]:
-    """Makes the requests [B] for `tokens` [B] new tokens after the prompts at `index`
+    """Returns the requests [B] for `tokens` [B] new tokens after the prompts at `index`
     [B].
     """
     prompt = inputs.pad_to_bucket(take(prompts, index))
@@ -92,7 +92,7 @@ def time_parts(
     setting: LoadSetting,
     servers: dict[int, Server],
 ) -> dict[tuple[str, int, int], float]:
-    """Returns medians in seconds by (part, batch, gamma).
+    """Returns the median seconds of each part, by (part, batch, gamma).
 
     "target" is a call on gamma + 1 tokens, "draft" gamma drafted tokens, "step" a step
     as it is served. The batch that serves, whose programs `servers` has by gamma, also
@@ -160,7 +160,7 @@ def _request_programs(
     servers: dict[int, Server],
     texts: tuple[Prompt, Request],
 ) -> dict[tuple[str, int, int], Callable]:
-    """Returns programs that admit requests, and that decode batches as a whole."""
+    """Returns programs that admit requests, and programs that decode whole batches."""
     programs, one = {}, next(one_by_one(texts))
     empty = texts[1]._replace(limit=texts[1].start)
     for gamma in setting.gammas:
@@ -173,15 +173,15 @@ def _request_programs(
 
 
 def _repeat(rows: int, row: jax.Array) -> jax.Array:
-    """Repeats a row, [1, ...] -> [B, ...]; the content of a row does not change the
-    cost of a step.
+    """Repeats a row, [1, ...] -> [B, ...]; the content of rows does not affect the cost
+    of a step.
     """
     return jnp.repeat(row, rows, axis=0)
 
 
 def _steps(server: Server, params, request: Request, state) -> Callable[[], None]:
-    """Returns a program of LOOPS steps, after each of which the host checks which rows
-    have ended.
+    """Returns a program of LOOPS steps; after each step the host checks which rows have
+    ended.
 
     Rows that have ended cost as much as the others.
     """
@@ -218,7 +218,8 @@ def emitted_tokens(
     setting: LoadSetting,
     server: Server,
 ) -> list[np.ndarray]:
-    """Returns the tokens that each step gave, for the texts of the other prompts.
+    """Returns the tokens that each step emitted, for texts other than those that were
+    timed.
 
     The last step of a text is left out, because a limit may have cut it.
     """

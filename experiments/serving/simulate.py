@@ -1,5 +1,5 @@
 """A discrete simulation of a server under load, from the cost of its parts
-(`parts.timed`).
+(`parts.time_parts`).
 
 Requests arrive, wait for a free row, are prefilled there while the others stand still,
 and are answered step by step. Rows are refilled between steps (iteration-level
@@ -27,7 +27,7 @@ SHARES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9  # of what is answered at m
 
 
 class Costs(NamedTuple):
-    """Costs of the parts of a server, in seconds.
+    """The costs of the parts of a server, in seconds.
 
     Attributes:
         batches: rows of the programs, ascending.
@@ -42,37 +42,39 @@ class Costs(NamedTuple):
     begin: float = 0.0
 
     def step(self, busy: int) -> float:
-        """Returns the time of a step by the smallest program that holds `busy` rows."""
+        """Returns the time of a step by the smallest program that has room for `busy`
+        rows."""
         return self.steps[int(np.searchsorted(self.batches, busy))]
 
 
-def calls_of(
-    tokens: np.ndarray, emitted: Sequence[np.ndarray], seed: int = 0
+def steps_per_request(
+    tokens: np.ndarray, step_tokens: Sequence[np.ndarray], seed: int = 0
 ) -> np.ndarray:
-    """Returns the steps that each request takes, [N].
+    """Returns how many steps each request takes, [N].
 
     A request follows one of the texts from its beginning, where fewer tokens are
     accepted than where the text repeats itself.
 
     Args:
         tokens: [N], of its answer.
-        emitted: of some texts the tokens of each step, at least one.
+        step_tokens: of some texts the tokens of each step, at least one.
     """
     random = np.random.default_rng(seed)
 
-    def of(count: int) -> int:
-        steps = emitted[random.integers(len(emitted))]
+    def count_steps(count: int) -> int:
+        steps = step_tokens[random.integers(len(step_tokens))]
         given = np.cumsum(np.resize(steps, count))
         return 1 + int(np.searchsorted(given, count))
 
-    return np.array([of(int(count)) for count in tokens])
+    return np.array([count_steps(int(count)) for count in tokens])
 
 
 Serve = Callable[[simpy.Environment, simpy.Store, Costs, Callable], Generator]
 
 
 def serve_refilling(rows: int) -> Serve:
-    """Returns the way to serve in which rows take the next request between steps."""
+    """Returns the way of serving in which a free row takes the next request between
+    steps."""
 
     def serve(env: simpy.Environment, queue: simpy.Store, costs: Costs, tell: Callable):
         busy = {}  # request -> steps that are left
@@ -91,8 +93,8 @@ def serve_refilling(rows: int) -> Serve:
 
 
 def serve_in_batches(rows: int) -> Serve:
-    """Returns the way to serve in which all waiting requests are decoded together and
-    answered together.
+    """Returns the way of serving in which all waiting requests are decoded, and
+    answered, together.
     """
 
     def serve(env: simpy.Environment, queue: simpy.Store, costs: Costs, tell: Callable):
@@ -111,7 +113,7 @@ def serve_in_batches(rows: int) -> Serve:
 def answer_times(
     serve: Serve, costs: Costs, *, at: np.ndarray, calls: np.ndarray
 ) -> np.ndarray:
-    """Returns the time at which each request has been answered, [N], in seconds.
+    """Returns the time at which each request was answered, [N], in seconds.
 
     Args:
         at: [N], the time at which each request arrives, ascending.
@@ -121,7 +123,7 @@ def answer_times(
     queue, left = simpy.Store(env), {*range(len(at))}
     all_told = env.event()
 
-    def come():
+    def add_requests():
         yield env.timeout(0)
         for index, when in enumerate(at):
             if when > env.now:  # who come at once are there at once
@@ -134,7 +136,7 @@ def answer_times(
         if not left:
             all_told.succeed()
 
-    env.process(come())
+    env.process(add_requests())
     env.process(serve(env, queue, costs, tell))
     env.run(all_told)
     return times
@@ -143,8 +145,8 @@ def answer_times(
 def latency_numbers(
     *, at: np.ndarray, times: np.ndarray, tokens: np.ndarray
 ) -> dict[str, float]:
-    """Returns the tokens a second (`rate`), and the mean and percentiles of the latency
-    in seconds.
+    """Returns the tokens per second (`rate`), and the mean and percentiles of the
+    latency in seconds.
 
     Args:
         at, times, tokens: [N], arrivals, ends and answer lengths.
@@ -160,20 +162,21 @@ def latency_numbers(
 
 
 def poisson(rate: float, count: int, seed: int = 0) -> np.ndarray:
-    """Returns the times of `count` arrivals, `rate` a second, [N]."""
+    """Returns the times of `count` arrivals of a Poisson process with `rate` arrivals
+    per second, [N]."""
     return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
 
 
-def crossing(loads: Sequence[float], drafted: Sequence[float], alone: Sequence[float]):
-    """Returns the first load from which on a draft makes answers no faster, at it and
-    at all higher loads.
+def crossing(loads: Sequence[float], drafted: Sequence[float], plain: Sequence[float]):
+    """Returns the lowest load at which, as at all higher ones, a draft makes answers no
+    faster.
 
     None if a draft still makes them faster at the last load.
 
     Args:
         loads: ascending.
     """
-    slower = np.asarray(drafted) >= np.asarray(alone)
+    slower = np.asarray(drafted) >= np.asarray(plain)
     if not slower[-1]:
         return None
     return float(loads[len(slower) - int(np.argmin([*slower[::-1], False]))])
@@ -183,15 +186,15 @@ def crossing(loads: Sequence[float], drafted: Sequence[float], alone: Sequence[f
 
 
 def record_names(drafted: bool, runs: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Returns the numbers of runs by their name in a record."""
+    """Returns the numbers of runs under their names in a record."""
     each = runs.items()
     who = NAMES[drafted]
     return {f"{mode}_{who}_{key}": x for mode, it in each for key, x in it.items()}
 
 
 def steps(median: dict, emitted: dict, setting: LoadSetting) -> Iterator[dict]:
-    """Yields, for each batch and gamma, c, v, milliseconds, tokens a step, and the
-    speedup over no draft where all rows are busy.
+    """Yields, for each batch and gamma, c, v, milliseconds, tokens per step, and the
+    speedup over no draft when all rows are busy.
     """
     for batch in setting.batches:
         alone, plain = median["target", batch, 0], median["step", batch, 0]
@@ -216,14 +219,14 @@ def runs(
     median: dict, emitted: dict, *, tokens: np.ndarray, gamma: int, setting: LoadSetting
 ) -> dict[str, float]:
     """Returns the numbers that each run is expected to measure, by name, and "load":
-    the requests a second of the open run.
+    the requests per second of the open run.
     """
     at, rows, found = np.zeros(len(tokens)), setting.rows, {}
     for drafted, own in ((False, 0), (True, gamma)):
         part = {x: median[x, rows, own] for x in ("step", "admit", "begin", "loop")}
         costs = Costs((rows,), (part["step"],), admit=part["admit"])
         together = Costs((rows,), (part["loop"],), begin=part["begin"])
-        calls = calls_of(tokens, emitted[own], setting.decode.seed)
+        calls = steps_per_request(tokens, emitted[own], setting.decode.seed)
 
         def run(serve, costs: Costs, at: np.ndarray, calls=calls) -> dict[str, float]:
             return latency_numbers(
@@ -242,23 +245,23 @@ def runs(
     return found | {"load": float(load)}
 
 
-def gains(runs: dict[str, float]) -> dict[str, float]:
-    """Returns the gains in tokens a second: of refilling, and of a draft."""
+def gains_per_second(runs: dict[str, float]) -> dict[str, float]:
+    """Returns the gains in tokens per second of refilling, and of a draft."""
 
-    def over(one: str, other: str) -> float:
+    def relative_gain(one: str, other: str) -> float:
         return runs[f"{one}_rate"] / runs[f"{other}_rate"]
 
     return {
-        "gain_refill_plain": over("refill_plain", "wait_plain"),
-        "gain_refill_drafted": over("refill_drafted", "wait_drafted"),
-        "gain_draft_refill": over("refill_drafted", "refill_plain"),
-        "gain_draft_wait": over("wait_drafted", "wait_plain"),
+        "gain_refill_plain": relative_gain("refill_plain", "wait_plain"),
+        "gain_refill_drafted": relative_gain("refill_drafted", "wait_drafted"),
+        "gain_draft_refill": relative_gain("refill_drafted", "refill_plain"),
+        "gain_draft_wait": relative_gain("wait_drafted", "wait_plain"),
     }
 
 
 def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
-    """Simulates loads of a server that runs the smallest program that holds its busy
-    rows.
+    """Simulates the loads of a server that runs the smallest program with room for its
+    busy rows.
 
     Returns a line for each load, and the load from which on the mean answer is no
     faster with a draft.
@@ -268,13 +271,13 @@ def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
     most = setting.batches[-1]
     serve = serve_refilling(most)
 
-    def costs_of(gamma: int) -> Costs:
+    def make_costs(gamma: int) -> Costs:
         steps = tuple(median["step", batch, gamma] for batch in setting.batches)
         return Costs(setting.batches, steps, median["admit", setting.rows, gamma])
 
     def run(gamma: int, at: np.ndarray) -> dict[str, float]:
-        calls = calls_of(tokens, emitted[gamma], setting.decode.seed)
-        times = answer_times(serve, costs_of(gamma), at=at, calls=calls)
+        calls = steps_per_request(tokens, emitted[gamma], setting.decode.seed)
+        times = answer_times(serve, make_costs(gamma), at=at, calls=calls)
         return latency_numbers(at=at, times=times, tokens=tokens)
 
     full = run(0, np.zeros(SIMULATED))["rate"] / tokens.mean()

@@ -56,13 +56,13 @@ def read(name: str) -> Task:
 
 
 def of(name: str, target: Pretrained) -> Task:
-    """Reads a task; the target, which other readers of tasks need, is not used."""
+    """Reads a task. The target is not used; other readers of tasks need it."""
     del target
     return read(name)
 
 
 def distinct(name: str) -> Prompts:
-    """Returns every prompt of a task once. Raises ValueError as `read`."""
+    """Returns every prompt of a task once. Raises ValueError as `read` does."""
     return read(name).prompts
 
 

@@ -24,7 +24,7 @@ def asked(
     longest: int | None = None,
     count: int | None = None,
 ) -> Task:
-    """Returns the prompts of a file: the user's question of each line, and the
+    """Returns the prompts of a file: for each line the user's question, and the
     beginning of the answer.
 
     Args:

@@ -24,13 +24,14 @@ WANTED = 'a line a dialogue, {"article": turns, "summary": text}, .jsonl or .jso
 
 
 def beginnings(name: str, target: Pretrained) -> Task:
-    """The first half of the turns of each, which the target goes on with."""
+    """Returns the first half of the turns of each dialogue, which the target
+    continues."""
     return _task(Path(name), target, first_half)
 
 
 def summaries(name: str, target: Pretrained) -> Task:
-    """Returns all turns of each dialogue and the word before a summary; references are
-    those of the file.
+    """Returns all turns of each dialogue, followed by the word before a summary; the
+    references are those of the file.
 
     Args and Raises are those of `beginnings`.
     """
@@ -38,7 +39,8 @@ def summaries(name: str, target: Pretrained) -> Task:
 
 
 def first_half(dialogue: str) -> str:
-    """Returns the first half of its turns, rounded up, and the end of the last line."""
+    """Returns the first half of a dialogue's turns, rounded up, with the line break
+    after the last of them."""
     turns = dialogue.split("\n")
     return "\n".join(turns[: -(-len(turns) // 2)]) + "\n"
 

@@ -29,7 +29,7 @@ class Images(NamedTuple):
 
 
 def prompt(digit: int) -> list[int]:
-    """Returns the ids that an image of a digit begins with."""
+    """Returns the ids that the image of a digit begins with."""
     return [SHADES + digit]
 
 
@@ -55,7 +55,8 @@ def load() -> dict[str, Images]:
 
 
 def shift(images: Images) -> Images:
-    """Returns the images moved by each of SHIFTS; paper comes in from the side."""
+    """Returns the images moved by each of SHIFTS; the pixels that enter from the side
+    are paper."""
     wide = np.pad(images.shades, ((0, 0), (0, 0), (1, 1)))
     moved = [wide[:, :, 1 - by : 1 - by + SIDE] for by in SHIFTS]
     return Images(np.concatenate(moved), np.tile(images.digits, len(SHIFTS)))

@@ -1,4 +1,5 @@
-"""Tokenized examples of a task, written once and read anywhere without TensorFlow.
+"""Tokenized examples of a task, which are written once and can be read without
+TensorFlow.
 
 A file is one `.npz`. Each list of token lists, and each list of strings as UTF-8, is
 two arrays: all items in a row, and the length of each. `about` is JSON. The same
@@ -20,7 +21,7 @@ STRINGS = ("texts", "references")
 
 
 class Examples(NamedTuple):
-    """Four lists of one length, with an item for each example.
+    """Four lists of equal length, with an item for each example.
 
     Attributes:
         inputs: the ids that an encoder reads, end id last; empty lists for language
@@ -61,7 +62,7 @@ class About(NamedTuple):
 
 
 def write(path: Path, examples: Examples, about: About) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file, which is either complete or absent."""
     counts = {name: len(rows) for name, rows in examples._asdict().items()}
     if len(set(counts.values())) != 1:
         raise ValueError(f"examples need four lists of one length; got {counts}")

@@ -19,7 +19,8 @@ OPEN = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def tsv(path: Path) -> Iterator[Line]:
-    """Yields two columns of a line, separated by a tab: an input and its target."""
+    """Yields the two columns of each line, separated by a tab: an input and its
+    target."""
     for text, where in lines(path):
         columns = text.split("\t")
         if len(columns) != 2:
@@ -33,8 +34,8 @@ def tsv(path: Path) -> Iterator[Line]:
 
 
 def jsonl(path: Path, fields: Sequence[str]) -> Iterator[Line]:
-    """Yields the strings of an object on each line; `fields` names one or two of them,
-    in that order.
+    """Yields the strings in the JSON object on each line; `fields` names one or two of
+    them, in that order.
     """
     for text, where in lines(path):
         try:
@@ -55,8 +56,8 @@ def jsonl(path: Path, fields: Sequence[str]) -> Iterator[Line]:
 
 
 def read_parallel(paths: Sequence[Path]) -> Iterator[Line]:
-    """Yields the lines of one file, or of two files whose lines with one number belong
-    together.
+    """Yields the lines of one file, or of two files whose lines with equal numbers
+    belong together.
     """
     for number, row in enumerate(zip_longest(*map(lines, paths)), start=1):
         if None in row:
@@ -69,7 +70,7 @@ def read_parallel(paths: Sequence[Path]) -> Iterator[Line]:
 
 
 def lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yields the text of each line, without its end, and its place."""
+    """Yields the text of each line, without its line break, and its place."""
     where = str(path)
     try:
         with OPEN.get(path.suffix, open)(path, "rb") as file:
@@ -85,7 +86,7 @@ def lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def check(text: str, where: str) -> None:
-    """Raises ValueError for a text that cannot be tokenized as one."""
+    """Raises ValueError for a text that cannot be tokenized as one line."""
     if not text.strip():
         raise ValueError(f"{where}: empty; remove it, from parallel files too")
     if text.startswith("\ufeff"):

@@ -49,7 +49,7 @@ def register(tokenizer: str = T5_TOKENIZER, data_dir: str | None = None) -> None
 
 
 def to_text(dataset: tf.data.Dataset, recipe: Recipe) -> tf.data.Dataset:
-    """Maps examples of the builder to `inputs`, prefix first, and `targets`:
+    """Maps examples of the builder to `inputs`, with the prefix first, and `targets`:
     strings.
     """
 
@@ -65,8 +65,8 @@ def to_text(dataset: tf.data.Dataset, recipe: Recipe) -> tf.data.Dataset:
 def rows(
     task: str, split: str, *, tokenizer: str = T5_TOKENIZER, data_dir: str | None = None
 ) -> Iterator[TaskRow]:
-    """Yields the examples of a split in their order, tokenized by seqio, end ids
-    included.
+    """Yields the examples of a split in their order, tokenized by seqio, including end
+    ids.
     """
     name = recipes.recipe(task).dataset
     register(tokenizer, data_dir)
@@ -91,6 +91,6 @@ def rows(
 
 
 def subwords(tokenizer: str) -> Subwords:
-    """Returns a tokenizer, local or at a gs:// address, for use without seqio."""
+    """Returns a tokenizer, local or at a gs:// address, that works without seqio."""
     with tf.io.gfile.GFile(tokenizer, "rb") as file:
         return recipes.from_model(file.read(), tokenizer)

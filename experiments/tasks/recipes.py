@@ -20,7 +20,7 @@ T5_TOKENIZER = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
 
 
 class Recipe(NamedTuple):
-    """A task.
+    """A task of the paper.
 
     Attributes:
         dataset: its name in TensorFlow Datasets.
@@ -43,7 +43,8 @@ RECIPES = {
 
 
 class Subwords(NamedTuple):
-    """A tokenizer. encode: text to ids, no end id. eos. digest: sha256 of its file."""
+    """A tokenizer. encode: text to ids, without an end id. eos: the end id. digest:
+    sha256 of its file."""
 
     encode: Callable[[str], list[int]]
     eos: int
@@ -51,14 +52,15 @@ class Subwords(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Texts of one example as they were read, and where: a file and its line."""
+    """The texts of one example as they were read, and their place: a file and its
+    line."""
 
     texts: tuple[str, ...]
     where: str
 
 
 class TaskRow(NamedTuple):
-    """An example in tokens, end ids included, and its texts before tokenization."""
+    """An example in tokens, including end ids, and its texts before tokenization."""
 
     inputs: list[int]
     targets: list[int]
@@ -90,7 +92,7 @@ def from_model(content: bytes, name: str) -> Subwords:
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=content)
     except RuntimeError as error:
-        raise ValueError(f"{name} is no SentencePiece model: {error}") from None
+        raise ValueError(f"{name} is not a SentencePiece model: {error}") from None
     if processor.eos_id() < 0:
         raise ValueError(f"{name} has no end id: name a tokenizer that has, as T5's")
     digest = hashlib.sha256(content).hexdigest()
@@ -120,8 +122,8 @@ def tokenize(
 
 
 def collect(rows: Iterable[TaskRow], length: int | None, truncate: bool) -> Examples:
-    """Returns the examples of all rows, inputs of at most `length` ids; None for no
-    limit.
+    """Returns the examples of all rows, with inputs of at most `length` ids; None means
+    no limit.
     """
     examples = []
     for ids, *others, where in rows:

@@ -1,4 +1,4 @@
-"""Tasks of the user's own files for decoders, read by the target's own tokenizer.
+"""Tasks from files of the user's own, for decoders, read by the target's own tokenizer.
 
 A task is a file of JSON lines, plain, .gz or .xz, given by its path. `summaries`:
 articles or dialogues to summarize. `sentence`: one text, which is its own name.
@@ -18,8 +18,8 @@ SUMMARY = "\n\nSummary:"  # 0-shot, as Wagner et al. (2024), Section 4.1
 def summaries(
     name: str, target: Pretrained, *, length: int = 900, count: int | None = None
 ) -> Task:
-    """Returns articles with a request for a summary after each: lines of `article`,
-    `summary`.
+    """Returns articles, each followed by a request for a summary, from lines with
+    `article` and `summary`.
 
     Args:
         name: the file.
@@ -42,7 +42,7 @@ def summaries(
 
 
 def fit_length(article: str, tokenizer: Tokenizer, length: int) -> list[int]:
-    """Returns the ids of an article and `SUMMARY`, at most `length`."""
+    """Returns the ids of an article and `SUMMARY`, at most `length` of them."""
     ids = tokenizer.encode(article + SUMMARY)
     cut, room = tokenizer.encode(article), length - len(tokenizer.encode(SUMMARY))
     while len(ids) > length:
@@ -62,7 +62,7 @@ def prompts(texts: Sequence[str], target: Pretrained) -> Prompts:
 
 
 def reader(target: Pretrained) -> Pretrained:
-    """Returns the target. Raises ValueError for one that cannot continue text."""
+    """Returns the target. Raises ValueError for a model that cannot continue text."""
     if not isinstance(target, Pretrained):
         raise ValueError(f"{target.name} only drafts: name a model as the target")
     if target.encodes:

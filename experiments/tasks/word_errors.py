@@ -1,4 +1,4 @@
-"""The word error rate of transcripts, WER, as papers on Whisper report it.
+"""The word error rate (WER) of transcripts, as papers on Whisper report it.
 
 Words are counted by jiwer after Whisper's own normalizer (Radford et al., 2022,
 Appendix C), which ignores spelling, case and punctuation.
@@ -43,7 +43,7 @@ def score(
     language: str = "en",
     seed: int = 0,
 ) -> WordErrors:
-    """Returns the word error rate over recordings, each of them a text."""
+    """Returns the word error rate over recordings, each of which is one text."""
     if len(references) != len(transcripts):
         raise ValueError(
             f"{len(references)} references and {len(transcripts)} transcripts: give one"
@@ -60,7 +60,8 @@ def score(
 
 
 def errors(reference: str, transcript: str) -> tuple[int, int]:
-    """Returns the wrong words, and the words of the reference; both are normalized."""
+    """Returns the number of wrong words, and the number of words in the reference; both
+    texts are normalized."""
     if not reference.split():  # jiwer refuses these
         return len(transcript.split()), 0
     it = jiwer.process_words(reference, transcript)
@@ -68,7 +69,7 @@ def errors(reference: str, transcript: str) -> tuple[int, int]:
 
 
 def interval(counts: np.ndarray, seed: int) -> tuple[float, float]:
-    """Returns the percentile bootstrap of a ratio of sums: counts [N, 2] of N
+    """Returns the percentile bootstrap interval of a ratio of sums: counts [N, 2] of N
     recordings.
 
     Draws without any word of a reference are left out.

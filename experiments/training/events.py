@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def open_writer(flags: argparse.Namespace) -> Callable[[str], Any]:
-    """Returns the writer that opens a folder for events.
+    """Returns a function that opens a folder for events.
 
     Raises:
         ValueError: no events can be written.
@@ -59,7 +59,10 @@ def open_writer(flags: argparse.Namespace) -> Callable[[str], Any]:
 
 
 def write(
-    runs: Path, to: Path, opened: Callable[[str], Any], shown: dict[Path, tuple]
+    runs: Path,
+    events_folder: Path,
+    open_writer: Callable[[str], Any],
+    shown: dict[Path, tuple],
 ) -> None:
     """Adds the new points of each curve.
 
@@ -68,7 +71,10 @@ def write(
     """
     for curve in sorted(runs.rglob(CURVE)):
         if curve not in shown:
-            shown[curve] = opened(str(to / curve.parent.relative_to(runs))), 0
+            shown[curve] = (
+                open_writer(str(events_folder / curve.parent.relative_to(runs))),
+                0,
+            )
         writer, done = shown[curve]
         lines = curve.read_text().rpartition("\n")[0].splitlines()  # whole ones
         for point in map(json.loads, lines[done:]):

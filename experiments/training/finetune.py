@@ -52,7 +52,7 @@ ADVICE = "prepare the task with the tokenizer of the checkpoint"
 
 
 def finetune(chosen: argparse.Namespace) -> Path:
-    """Trains, or continues training, and writes the model; returns its folder."""
+    """Trains, or continues a training, and writes the model; returns its folder."""
     check_flags(chosen)
     export = chosen.export or chosen.runs / "model"
     if export.exists():
@@ -100,12 +100,12 @@ def check_flags(chosen: argparse.Namespace) -> None:
 
 
 def start(name: str, dtype: str) -> Pretrained:
-    """Returns the T5 to begin with: float32 parameters, computing in `dtype`."""
+    """Returns the T5 to begin with: float32 parameters, and computation in `dtype`."""
     checkpoint = checkpoints.load(name)
     if checkpoint.family != "t5":
         raise ValueError(
-            f"{name} is no T5 but of the family {checkpoint.family}: name a T5, such as"
-            " google/t5-v1_1-small"
+            f"{name} is not a T5 but of the family {checkpoint.family}: name a T5, such"
+            " as google/t5-v1_1-small"
         )
     if checkpoint.start != t5.PAD:
         raise ValueError(
@@ -131,10 +131,10 @@ class Source(NamedTuple):
 
 
 def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
-    """Returns batches for a checkpoint; files may move, but their contents may not
-    change.
+    """Returns batches for a checkpoint; the files may have moved, but their contents
+    may not have changed.
     """
-    folder = folder_of(checkpoint)
+    folder = source_folder(checkpoint)
     source = read(chosen, folder)
     coded = encode_pairs(source, chosen)
     check_ids(checkpoint, source, coded)
@@ -170,7 +170,7 @@ def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
     return Data(batch, held_out, loss, about)
 
 
-def folder_of(checkpoint: Pretrained) -> Path | None:
+def source_folder(checkpoint: Pretrained) -> Path | None:
     """Returns the folder of Hugging Face that a checkpoint was read from, if there is
     one.
     """
@@ -203,7 +203,7 @@ def read(chosen: argparse.Namespace, folder: Path | None) -> Source:
 
 
 def encode_pairs(source: Source, chosen: argparse.Namespace) -> list[Pair]:
-    """Returns pairs of ids; the end id of each side is added where it is missing.
+    """Returns pairs of ids; the end id of either side is added where it is missing.
 
     With `--truncate` a side that is too long loses its last ids before the end id.
     """
@@ -230,14 +230,16 @@ def encode_pairs(source: Source, chosen: argparse.Namespace) -> list[Pair]:
     return list(zip(*sides, strict=True))
 
 
-def check_ids(checkpoint: Pretrained, source: Source, coded: list[Pair]) -> None:
+def check_ids(
+    checkpoint: Pretrained, source: Source, encoded_pairs: list[Pair]
+) -> None:
     if (source.eos,) != checkpoint.ends:
         raise ValueError(
             f"texts of {source.task} end with id {source.eos}, those of"
             f" {checkpoint.name} with {', '.join(map(str, checkpoint.ends))}: {ADVICE}"
         )
     limit = checkpoint.config.pieces or checkpoint.config.vocab
-    every = {i for pair in coded for ids in pair for i in ids}
+    every = {i for pair in encoded_pairs for ids in pair for i in ids}
     least, most = min(every), max(every)
     if least < 0 or most >= limit:
         raise ValueError(
@@ -247,7 +249,7 @@ def check_ids(checkpoint: Pretrained, source: Source, coded: list[Pair]) -> None
 
 
 def check_tokenizer(model: Path, source: Source) -> None:
-    """Raises ValueError for ids that the checkpoint's tokenizer does not make."""
+    """Raises ValueError for ids that the checkpoint's tokenizer does not produce."""
     if source.tokenizer == digest(model):
         return
     encode = recipes.load(model).encode
@@ -268,11 +270,11 @@ def check_tokenizer(model: Path, source: Source) -> None:
 
 def save(folder: Path, checkpoint: Pretrained) -> None:
     """Writes the folder, with the tokenizer of the initial checkpoint if it has one;
-    all of it appears at once.
+    the folder is complete or absent.
     """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tokenized")
     checkpoints.save(temporary, checkpoint)
-    origin = folder_of(checkpoint)
+    origin = source_folder(checkpoint)
     try:
         for path in [] if origin is None else [origin / name for name in KEPT]:
             if path.is_file():

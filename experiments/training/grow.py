@@ -1,4 +1,4 @@
-"""Makes a larger model that computes the same function: wider and deeper (Net2Net).
+"""Creates a larger model that computes the same function: wider and deeper (Net2Net).
 
 Chen, Goodfellow & Shlens (2016), https://arxiv.org/abs/1511.05641. Every unit is copied
 as often as the larger width requires, and the weights that read it are divided among
@@ -49,7 +49,7 @@ def grow(
 
 
 def check(small: Config, large: Config) -> None:
-    """Raises ValueError unless `large` can compute what `small` does."""
+    """Raises ValueError unless `large` can compute everything that `small` computes."""
     if type(small) is not type(large):
         raise ValueError("a model grows within its family: gpt, llama or t5")
     for name in small._fields:
@@ -75,8 +75,8 @@ def check(small: Config, large: Config) -> None:
 
 
 def _speech(small: whisper.Config, params: Mapping, large: whisper.Config) -> dict:
-    """Returns a Whisper for longer windows, none of whose positions are trained, with
-    more decoder layers: each a copy of the last one, without effect.
+    """Returns a Whisper for longer windows, whose positions are untrained, with more
+    decoder layers: each a copy of the last one, without effect.
     """
     kept = large._replace(frames=small.frames, decoder_layers=small.decoder_layers)
     if kept != small or large.decoder_layers < small.decoder_layers:
@@ -86,15 +86,15 @@ def _speech(small: whisper.Config, params: Mapping, large: whisper.Config) -> di
         encoder["positions"] = jnp.asarray(sinusoids(large.states, large.dim))
     last = decoder[f"layers_{small.decoder_layers - 1}"]
     for i in range(small.decoder_layers, large.decoder_layers):
-        decoder[f"layers_{i}"] = _idle(last)
+        decoder[f"layers_{i}"] = _without_output(last)
     return {**params, "encoder": encoder, "decoder": decoder}
 
 
 def _widen(
     leaf: np.ndarray, shape: tuple, read: bool, noise: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Copies along every axis that grows; if `read`, the first axis is divided among
-    the copies.
+    """Copies entries along every axis that grows; if `read`, entries of the first axis
+    are divided by the number of copies.
     """
     first = np.arange(shape[0]) % leaf.shape[0]
     for axis, size in enumerate(shape):
@@ -111,7 +111,8 @@ def _widen(
 
 
 def _deepen(params: Mapping, small: Config, large: Config) -> dict:
-    """Adds layers evenly: each is a copy of the one that follows it, without effect."""
+    """Adds layers at even distances: each is a copy of the layer that follows it,
+    without effect."""
     grown = dict(params)
     for stack in ("encoder", "decoder") if "encoder" in params else ("",):
         name = f"{stack}_layers" if stack else "num_layers"
@@ -121,11 +122,13 @@ def _deepen(params: Mapping, small: Config, large: Config) -> dict:
         layers = [tree.pop(f"layers_{i}") for i in range(before)]
         for place in range(after):
             layer = layers[next(i for i, at in enumerate(places) if at >= place)]
-            tree[f"layers_{place}"] = layer if place in places else _idle(layer)
+            tree[f"layers_{place}"] = (
+                layer if place in places else _without_output(layer)
+            )
         grown |= {stack: tree} if stack else {}
     return grown
 
 
-def _idle(layer: Mapping) -> dict:
+def _without_output(layer: Mapping) -> dict:
     flat = flatten_dict(layer).items()
     return unflatten_dict({p: x * 0 if p[-2] in LAST else x for p, x in flat})

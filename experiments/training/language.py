@@ -1,5 +1,5 @@
-"""The training data of decoders: windows of documents, and the loss of the next token;
-and the texts that a target writes from beginnings of documents, for its draft.
+"""The training data of decoders: windows of documents with the loss of the next token,
+and the texts that a target writes for its draft.
 
 Axes: B rows, T tokens, N tokens of all documents, D documents.
 """
@@ -27,7 +27,8 @@ from specjax.types import Prompt
 
 
 class Stream(NamedTuple):
-    """Documents end to end: `tokens` [N] int32, and where each begins, `starts` [D]."""
+    """Documents end to end: `tokens` [N] int32, and the place where each begins,
+    `starts` [D]."""
 
     tokens: np.ndarray
     starts: np.ndarray
@@ -44,7 +45,8 @@ def stream(documents: list[list[int]]) -> Stream:
 
 
 def rows(data: Stream, *, seed: tuple[int, ...], batch: int, length: int) -> np.ndarray:
-    """Returns windows of ids, [batch, length + 1], that begin where a document does."""
+    """Returns windows of ids, [batch, length + 1], each of which begins where a
+    document does."""
     starts = np.random.default_rng(seed).choice(data.starts, batch)
     index = starts[:, None] + np.arange(length + 1)
     return data.tokens[index % data.tokens.size]
@@ -53,7 +55,7 @@ def rows(data: Stream, *, seed: tuple[int, ...], batch: int, length: int) -> np.
 def data(
     read: Stream, held_out: Mapping[str, tuple[Stream, int]]
 ) -> Callable[[Stage], Data]:
-    """Returns windows of a stage's size.
+    """Returns a function from a stage to windows of its size.
 
     A run belongs to one stream: it cannot continue with another.
 
@@ -63,7 +65,7 @@ def data(
     """
     about = {loop.TEXT: loop.digest(read)}
 
-    def of(stage: Stage) -> Data:
+    def stage_data(stage: Stage) -> Data:
         size = {"batch": stage.recipe.batch, "length": stage.recipe.length}
         fixed = {
             name: [rows(other, seed=(1, i), **size) for i in range(count)]
@@ -73,11 +75,11 @@ def data(
             lambda seed: rows(read, seed=seed, **size), fixed, next_token_loss, about
         )
 
-    return of
+    return stage_data
 
 
 def next_token_loss(config: forward.Config) -> Callable:
-    """Returns the mean cross-entropy in nats a token: (params, tokens [B, T + 1]) ->
+    """Returns the mean cross-entropy in nats per token: (params, tokens [B, T + 1]) ->
     scalar.
     """
 
@@ -89,8 +91,8 @@ def next_token_loss(config: forward.Config) -> Callable:
     return loss
 
 
-class Continued(NamedTuple):
-    """The texts that a decoder writes for its draft.
+class ContinuedTexts(NamedTuple):
+    """The settings of the texts that a decoder writes for its draft.
 
     Attributes:
         greedy, sampled: the number of texts at T = 0 and T = 1.
@@ -98,7 +100,7 @@ class Continued(NamedTuple):
         held_out: the number of texts at either temperature.
         prompt, new: the most tokens.
         batch: texts that are written together.
-        clipped: see `cut`.
+        clipped: see `cut_documents`.
     """
 
     greedy: int
@@ -119,8 +121,8 @@ def pair(
     sides: tuple[Stream, Stream],
     export: Callable[[str, forward.Config, Any], Path],
 ) -> dict[str, float]:
-    """Trains a target, and its draft on the target's texts; returns the alphas of the
-    draft.
+    """Trains a target, and then its draft on the target's texts; returns the draft's
+    values of alpha.
 
     Args:
         sides: the streams of beginnings, for training and held out.
@@ -141,18 +143,18 @@ def lessons(
     runs: Path, target: Pretrained, *, sides: tuple[Stream, Stream], recipe: dict
 ) -> Lessons:
     """Returns the texts that a target wrote and those that it read, with its law; held
-    out, the texts that it wrote, by temperature.
+    out are texts that it wrote, by temperature.
 
     Raises:
         ValueError: as `written.keep`.
     """
-    plan, digest = Continued(**recipe["written"]), loop.digest(target.params)
+    plan, digest = ContinuedTexts(**recipe["written"]), loop.digest(target.params)
     length = plan.prompt + plan.new
 
-    def wrote(name: str, apart: bool, temperature: float) -> Written:
+    def write_texts(name: str, apart: bool, temperature: float) -> Written:
         seed = 2 * apart + int(temperature)
         count = plan.held_out if apart else getattr(plan, name)
-        rows = cut(
+        rows = cut_documents(
             sides[apart],
             plan,
             batches=-(-count // plan.batch),
@@ -185,14 +187,14 @@ def lessons(
         more.append(
             written.keep(runs / "read.npz", target, texts=read_texts, about=about)
         )
-    return learning.lessons(digest, wrote, more)
+    return learning.lessons(digest, write_texts, more)
 
 
-def cut(
-    data: Stream, plan: Continued, *, batches: int, temperature: float, seed: int
+def cut_documents(
+    data: Stream, plan: ContinuedTexts, *, batches: int, temperature: float, seed: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields batches of documents cut before their ends: tokens [batch, prompt], zeros
-    after, and their number [batch].
+    """Yields batches of beginnings of documents: tokens [batch, prompt], with zeros
+    after them, and their number [batch].
 
     Every cut before the end is equally likely. If a plan is `clipped`, every length up
     to a prompt's is, and lengths beyond the end become the end. Of texts to be sampled,

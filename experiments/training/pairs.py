@@ -43,7 +43,7 @@ class PairRows(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Pairs of up to I and T tokens.
+    """Pairs with inputs of up to I and targets of up to T tokens.
 
     Attributes:
         rows: the number of pairs in a batch.
@@ -60,8 +60,8 @@ class Bucket(NamedTuple):
 def group_by_size(
     pairs: list[Pair], *, sizes: Sequence[tuple[int, int]], tokens: int, share: float
 ) -> list[Bucket]:
-    """Puts each pair into the first of `sizes` (I, T) that holds it; a pair that no
-    size holds is left out.
+    """Puts each pair into the first of `sizes` (I, T) that has room for it; pairs that
+    fit into none are left out.
 
     A batch has about `tokens` tokens, including padding.
 
@@ -84,7 +84,8 @@ def group_by_size(
 
 
 def sampler(buckets: Sequence[Bucket]) -> Callable[[tuple[int, ...]], PairRows]:
-    """Returns the batch of a seed: a bucket by its share, then rows of it."""
+    """Returns a function from a seed to a batch: a bucket chosen by its share, then
+    rows of it."""
     share = np.array([bucket.share for bucket in buckets])
 
     def batch(seed: tuple[int, ...]) -> PairRows:
@@ -118,7 +119,8 @@ def digest(pairs: list[Pair]) -> str:
 
 
 def cross_entropy(config: t5.Config) -> Callable:
-    """Returns the mean nats a target token: (params, rows) -> scalar."""
+    """Returns the mean cross-entropy in nats per target token: (params, rows) ->
+    scalar."""
 
     def loss(params, rows: PairRows) -> Array:
         inputs = t5.Inputs(rows.inputs, rows.length)
@@ -130,8 +132,8 @@ def cross_entropy(config: t5.Config) -> Callable:
 
 
 def copying_params(stage: Stage) -> Any:
-    """Returns the initial weights for copying: a token attends to input tokens like
-    itself, and emits what it reads.
+    """Returns initial weights that copy: a token attends to equal tokens of the input,
+    and emits what it reads.
 
     Queries are keys, and the readout is the embedding.
     """
@@ -154,8 +156,8 @@ def copying(stage: Stage) -> Data:
 
 
 def random_rows(seed: tuple[int, ...], pieces: int, size: tuple[int, int]) -> PairRows:
-    """Returns rows of random ids, small ones more often, like frequent pieces; each row
-    is its own target.
+    """Returns rows of random ids, in which small ids are more frequent, like the
+    frequent pieces; each row is its own target.
 
     Args:
         size: the number of rows, and of their ids.

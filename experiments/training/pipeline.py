@@ -1,4 +1,5 @@
-"""The pipeline of every training: stages in order, each with the weights of the last.
+"""The pipeline of every training: stages in order, each of which starts from the
+weights of the last.
 
 A stage is a run of `specjax.training.loop`: resumable, with a bar and a curve, and
 skipped when done. `recipes/NAME.json` is a recipe: models with their sizes; stages by
@@ -29,7 +30,7 @@ FOLDER_OF = dict(type=Path, required=True, metavar="FOLDER")  # of a flag
 
 
 class Stage(NamedTuple):
-    """A run.
+    """A stage of the training of a model.
 
     Attributes:
         folder: within the runs.
@@ -47,7 +48,7 @@ class Stage(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Training data.
+    """The data of a stage.
 
     Attributes:
         batch: a function from a seed to rows.
@@ -66,8 +67,8 @@ Texts = Mapping[str, Callable[[Stage], Data]]
 
 
 def run(runs: Path, stages: Sequence[Stage], texts: Texts, *, first: Any = None) -> Any:
-    """Returns the weights after every stage, starting at `first` or, if that is None,
-    from fresh ones.
+    """Returns the weights after every stage, starting from `first` or, if that is None,
+    from fresh weights.
 
     Between stages of different sizes the model grows. Weights on the host stay there
     beside those that are trained.
@@ -114,7 +115,7 @@ def read(name: str) -> dict:
 
 def stages(recipe: dict, *folders: str) -> list[Stage]:
     """Returns the stages of a recipe whose folder begins with one of `folders`, in
-    order; all if none is given.
+    order; all if no folder is given.
     """
     return [
         Stage(
@@ -138,7 +139,8 @@ def config(recipe: dict, model: str) -> forward.Config:
 def parse_flags(
     doc: str, name: str, runs: str, flags: Mapping[str, dict]
 ) -> tuple[argparse.Namespace, dict]:
-    """Reads the flags of a recipe's command, and returns them with the changed recipe.
+    """Reads the flags of a recipe's command, and returns them with the recipe that they
+    change.
 
     They change the length of each stage, the mesh, and where it runs.
 
@@ -168,8 +170,8 @@ def parse_flags(
 
 
 def command(main: Callable[[], None]) -> None:
-    """Runs a training module; an error, such as a mesh that does not divide the model,
-    is printed as one line.
+    """Runs a training module; an error, such as a mesh that cannot divide the model, is
+    printed as one line.
     """
     try:
         main()
@@ -178,9 +180,9 @@ def command(main: Callable[[], None]) -> None:
 
 
 def add_mesh(parser: argparse.ArgumentParser) -> None:
-    """Adds --mesh, which is refused where there are too few devices."""
+    """Adds --mesh; a mesh for which there are too few devices is refused."""
 
-    def usable(text: str) -> str:
+    def is_usable(text: str) -> str:
         try:
             with mesh.using(text):
                 return text
@@ -188,7 +190,7 @@ def add_mesh(parser: argparse.ArgumentParser) -> None:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     of_mesh = "devices, data=4,model=2: rows over 4, matrices over 2; default: one"
-    parser.add_argument("--mesh", default="", type=usable, help=of_mesh)
+    parser.add_argument("--mesh", default="", type=is_usable, help=of_mesh)
 
 
 def save(path: Path, runs: Path, recipe: dict, **about: Any) -> None:

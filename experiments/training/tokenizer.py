@@ -17,13 +17,13 @@ def keep(path: Path, make: Callable[[], bytes]) -> sentencepiece.SentencePiecePr
 
 
 def identity(pieces: sentencepiece.SentencePieceProcessor) -> dict[str, str]:
-    """Returns the identity of the tokenizer, for `storage.keep`."""
+    """Returns what identifies the tokenizer, for `storage.keep`."""
     model = pieces.serialized_model_proto()
     return {"tokenizer": hashlib.sha256(model).hexdigest()}
 
 
 def train(documents: Iterable[str], vocab: int) -> bytes:
-    """Returns a BPE model that reproduces text: unknown characters become bytes.
+    """Returns a BPE model that reproduces any text: unknown characters become bytes.
 
     Only U+2581, its own sign for a space, is decoded as a space. Newlines are pieces.
     Ids: 0 padding, 1 start, 2 end of document.

@@ -56,15 +56,15 @@ def main() -> None:
     if not made.exists():
         train_draft.train(target, setting)
     (name,) = zoo.HEADS
-    pack(made, options.export / name)
+    pack_head(made, options.export / name)
     digest = hashlib.sha256(prompts.read_bytes()).hexdigest()
     path = options.export / f"{name}.json"
     pipeline.save(path, runs, recipe, prompts=digest)
 
 
 def beginnings(target: Pretrained, count: int, least: int, most: int) -> list[str]:
-    """Returns beginnings of `least` to `most` tokens, of the functions of the standard
-    library and of the installed packages that the target learnt from."""
+    """Returns beginnings of `least` to `most` tokens of functions, from the standard
+    library and the installed packages that the target learnt from."""
     texts = corpus.stdlib("train")
     for name in packages.NAMES:
         try:
@@ -72,7 +72,7 @@ def beginnings(target: Pretrained, count: int, least: int, most: int) -> list[st
         except metadata.PackageNotFoundError:
             continue
         for path in packages.files(distribution, "train"):
-            texts += corpus.documents_of(path.read_text("utf-8", errors="ignore"))
+            texts += corpus.extract_documents(path.read_text("utf-8", errors="ignore"))
     texts, rng = sorted(set(texts)), np.random.default_rng(0)
     rng.shuffle(texts)
     found: dict[str, None] = {}
@@ -89,8 +89,8 @@ def beginnings(target: Pretrained, count: int, least: int, most: int) -> list[st
     return [*found]
 
 
-def pack(made: Path, out: Path) -> None:
-    """Writes the folder of a head again, with its weights in bfloat16 and without the
+def pack_head(made: Path, out: Path) -> None:
+    """Writes the folder of a head again, with weights in bfloat16, and without the
     embedding of its target, which is bundled too."""
     out.mkdir(exist_ok=True)
     shutil.copy(made / CONFIG, out / CONFIG)

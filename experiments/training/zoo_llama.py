@@ -64,7 +64,8 @@ def train(folder: Path, runs: Path, recipe: dict) -> None:
     data = {"text": language.data(train, fixed)}
 
     def export(side: str, config: llama.Config, params: Any) -> Path:
-        """A folder of Hugging Face with its tokenizer, in the place of an older one."""
+        """Writes a folder of Hugging Face with its tokenizer, in place of an older
+        one."""
         fresh, there = work / side / "export", runs / side
         shutil.rmtree(fresh, ignore_errors=True)
         whole = checkpoints.Pretrained(

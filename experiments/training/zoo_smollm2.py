@@ -59,9 +59,9 @@ def write_answers(
     plan = answers.Plan(**recipe["answers"])
     ours = ("held_out", "first")
     sizes = {k: v for k, v in recipe["asked"].items() if k not in ours}
-    asking = answers.Asking(plan=plan, **sizes)
+    asking = answers.QuestionSetting(plan=plan, **sizes)
     return answers.write(
-        target, questions(data), asking=asking, folder=runs / "answers", part=part
+        target, questions(data), setting=asking, folder=runs / "answers", part=part
     )
 
 
@@ -87,7 +87,7 @@ def train(
 
 
 def questions(folder: Path) -> dict[str, list[str]]:
-    """Returns questions by kind, in an order that depends on their texts alone.
+    """Returns questions by kind, in an order that depends only on their texts.
 
     Args:
         folder: it holds `GSM8K`, the three files of `PAIRS` and `ABSTRACTS`.

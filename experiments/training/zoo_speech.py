@@ -62,7 +62,7 @@ def main() -> None:
     options, recipe = pipeline.parse_flags(__doc__, "speech", "runs/speech_zoo", flags)
     runs = options.runs
     rows = windows(runs, recipe["windows"])
-    data = {name: data_of(*parts) for name, parts in rows.items()}
+    data = {name: make_data(*parts) for name, parts in rows.items()}
     short, whole, deep, *_ = pipeline.stages(recipe)
     first = pipeline.run(runs, [short, whole], data)
     large = pipeline.run(runs, [short, whole, deep], data)
@@ -107,7 +107,7 @@ def windows(runs: Path, counts: dict[str, int]) -> dict[str, Sides]:
 def bundle(
     runs: Path, export: Path, *, first: Any, large: Any, rows: Sides, recipe: dict
 ) -> None:
-    """Trains the pair on synthesised speech, and writes its tokenizer, a recording and
+    """Trains the pair on synthesized speech, and writes its tokenizer, a recording and
     its recipe.
     """
     paths = [export / f"{name}.safetensors" for name in zoo.SPEECH_MODELS]
@@ -133,7 +133,7 @@ def train_draft(
     runs: Path, first: Any, target: Pretrained, rows: Sides, recipe: dict
 ) -> tuple[Lessons, Any]:
     """Returns the training data and the weights of the draft, which starts from the
-    decoder that the target grew from, behind the target's encoder.
+    decoder that the target grew from, on the target's encoder.
     """
     lessons = write_lessons(runs / "texts", target, *rows, recipe["written"])
     begun = {"decoder": first["decoder"], "encoder": target.params["encoder"]}
@@ -162,7 +162,7 @@ def learn_on(
         )
         for seed, split, kept in ((2, "train", "recorded"), (3, "test", "held_out"))
     )
-    stages, data = pipeline.stages(recipe, "recorded"), {"recorded": data_of(*rows)}
+    stages, data = pipeline.stages(recipe, "recorded"), {"recorded": make_data(*rows)}
     params = pipeline.run(runs, stages, data, first=large)
     deep, whole = (pipeline.config(recipe, name) for name in ("deep", "whole"))
     built = families.build(deep)
@@ -185,7 +185,8 @@ def texts(tokens: np.ndarray, length: np.ndarray) -> list[str]:
 def scores(
     held_out: Rows, lessons: Lessons, config: Config, draft: Any
 ) -> dict[str, Any]:
-    """Returns word errors of the target at T = 0, and the alphas of its draft.
+    """Returns the word errors of the target at T = 0, and the values of alpha of its
+    draft.
 
     Whisper's normalizer for English would turn a string of digits into one number, so
     words count unchanged.
@@ -225,11 +226,11 @@ def export(folder: Path, model: Pretrained) -> None:
 
 
 def loss(config: Config) -> Callable[[Any, Rows], Array]:
-    """Returns the mean cross-entropy in nats a token after the prompt, plus TOLD times
-    that of the letter at each state, by the embedding that tokens share.
+    """Returns the mean cross-entropy in nats per token after the prompt, plus TOLD
+    times that of the letter at each state, which is read out by the tokens' embedding.
     """
 
-    def of(params, rows: Rows) -> Array:
+    def mean_loss(params, rows: Rows) -> Array:
         states = forward.states_of(config, params, rows.frames)
         logits = forward.logits(config, params, rows.tokens[:, :-1], read=states)
         each = cross_entropy(logits, rows.tokens[:, 1:])
@@ -239,22 +240,24 @@ def loss(config: Config) -> Callable[[Any, Rows], Array]:
         told = cross_entropy(letters, rows.spoken).mean()
         return jnp.sum(each * live) / live.sum() + TOLD * told
 
-    return of
+    return mean_loss
 
 
-def data_of(read: Rows, held_out: Rows) -> Callable[[Stage], Data]:
+def make_data(read: Rows, held_out: Rows) -> Callable[[Stage], Data]:
     every = np.arange(len(held_out.tokens))
     parts = np.split(every, len(every) // MEASURED)
-    fixed = {"held_out": [examples.rows_of(held_out, part) for part in parts]}
+    fixed = {"held_out": [examples.select_rows(held_out, part) for part in parts]}
 
-    def of(stage: Stage) -> Data:
+    def stage_data(stage: Stage) -> Data:
         def batch(seed: tuple[int, ...]) -> Rows:
             rng, count = np.random.default_rng(seed), len(read.tokens)
-            return examples.rows_of(read, rng.integers(count, size=stage.recipe.batch))
+            return examples.select_rows(
+                read, rng.integers(count, size=stage.recipe.batch)
+            )
 
         return Data(batch, fixed, loss, {"told": TOLD})
 
-    return of
+    return stage_data
 
 
 def write_lessons(
@@ -270,7 +273,7 @@ def write_lessons(
     def write_texts(name: str, apart: bool, temperature: float) -> Written:
         rows = held_out if apart else turned if temperature else train
         count = plan["held_out" if apart else "texts"]
-        part = examples.rows_of(rows, np.arange(count) % len(rows.tokens))
+        part = examples.select_rows(rows, np.arange(count) % len(rows.tokens))
 
         def begin(index: np.ndarray) -> tuple:
             states = encode(target.params, part.frames[index])

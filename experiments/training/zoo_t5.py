@@ -84,7 +84,8 @@ def subwords(folder: Path, count: int) -> bytes:
 def target_texts(
     train: tasks.Texts, valid: tasks.Texts, recipe: dict
 ) -> pipeline.Texts:
-    """Returns the short texts alone, for the first weights, and all tasks."""
+    """Returns two sets of texts: the short ones, for the first weights, and all
+    tasks."""
     shares = {
         part: {name: task[part] for name, task in recipe["tasks"].items() if task[part]}
         for part in ("seed", "share")
@@ -99,17 +100,17 @@ def target_texts(
             )
         return pairs.sampler(buckets)
 
-    def measured(shares: Mapping[str, float], stage: Stage, count: int):
+    def sample_shares(shares: Mapping[str, float], stage: Stage, count: int):
         sample = sampler(valid, shares, stage)
         return [sample((1, i)) for i in range(count)]
 
     few, more = recipe["measured"]
     (first,) = pipeline.stages(recipe, "seed")
-    fixed = {"held_out": measured(shares["seed"], first, few)}
+    fixed = {"held_out": sample_shares(shares["seed"], first, few)}
 
     def data(part: str, stage: Stage) -> Data:
         added = {
-            name: measured({name: share}, stage, more)
+            name: sample_shares({name: share}, stage, more)
             for name, share in shares[part].items()
             if name not in shares["seed"]
         }
@@ -125,14 +126,14 @@ def read(
     runs: Path, target: Pretrained, train: tasks.Texts, valid: tasks.Texts, recipe: dict
 ) -> Lessons:
     """Returns the texts that the target writes for inputs of every task, with its law,
-    by task; held out, by task and temperature.
+    by task; those held out by task and temperature.
     """
     digest, every, held_out = loop.digest(target.params), {}, {}
     batch = recipe["batch"]
     start, length = jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32)
 
-    def wrote(side: str, listed: list[pairs.Pair], wanted: int) -> Written:
-        """Returns texts at T = 0 and T = 1 in turns, for some of the inputs that are
+    def texts_in_turns(side: str, listed: list[pairs.Pair], wanted: int) -> Written:
+        """Returns texts at T = 0 and T = 1 in turns, for those of the inputs that are
         short enough.
         """
         fitting = [source for source, _ in listed if len(source) <= longest]
@@ -155,9 +156,9 @@ def read(
     for name, task in recipe["tasks"].items():
         part = task["written"]
         longest, new = part["inputs"], part["targets"]
-        texts, rows = wrote("train", train[name], part["texts"]), longest + new
+        texts, rows = texts_in_turns("train", train[name], part["texts"]), longest + new
         every[name] = texts, part["share"], max(8, recipe["row_tokens"] // rows)
-        both = wrote("held_out", valid[name], 2 * recipe["held_out"])
+        both = texts_in_turns("held_out", valid[name], 2 * recipe["held_out"])
         for temperature in (0, 1):
             turn = jax.tree.map(lambda leaf, t=temperature: leaf[t::2], both)
             held_out[f"{name}_t{temperature}"] = turn

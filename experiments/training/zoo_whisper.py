@@ -79,7 +79,7 @@ def sounds(pair: Listeners, options: argparse.Namespace, plan: dict) -> list[Sou
 
 
 def counts(pair: Listeners, texts: Path) -> np.ndarray:
-    """Returns how often each id [V] is in the lines of a file."""
+    """Returns how often each id [V] occurs in the lines of a file."""
     counted = np.zeros(pair.target.config.vocab)
     for line in texts.read_text("utf-8").splitlines():
         np.add.at(counted, pair.write(line), 1)
@@ -118,7 +118,7 @@ def write_batches(
         return written.keep(
             runs / "heard" / f"{number:04}.npz",
             pair.target,
-            texts=lambda: texts_of(pair, decode, chosen, plan["longest"]),
+            texts=lambda: transcript_texts(pair, decode, chosen, plan["longest"]),
             about=made,
             batch=size,
         )
@@ -126,10 +126,11 @@ def write_batches(
     return [batch(i) for i in progress.track(range(plan["batches"]), "batches")]
 
 
-def texts_of(pair: Listeners, decode: list, chosen: list[Sound], longest: int) -> Texts:
-    """Returns the target's transcripts, cut to `longest` tokens, behind their
-    prompts.
-    """
+def transcript_texts(
+    pair: Listeners, decode: list, chosen: list[Sound], longest: int
+) -> Texts:
+    """Returns the target's transcripts, cut to `longest` tokens, after their
+    prompts."""
     config, count = pair.target.config, len(chosen)
     frames = np.stack(
         [logmel.features(sound.read(), config.bands, config.frames) for sound in chosen]
@@ -156,7 +157,8 @@ def texts_of(pair: Listeners, decode: list, chosen: list[Sound], longest: int) -
 
 
 def human_transcript(pair: Listeners, sound: Sound, timed: bool) -> list[int]:
-    """Returns a human transcript of a window, from its beginning to its end."""
+    """Returns a human transcript of a window as ids, from the start token to the end
+    token."""
     text = pair.write(sound.said)
     first = pair.tokens.first_time
     end = first + round(len(sound.read()) / logmel.RATE / special.STEP)

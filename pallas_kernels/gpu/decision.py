@@ -1,4 +1,4 @@
-"""The code shared by all blocks on a GPU: scalars in lanes, the decision on a draft.
+"""Code that all blocks on a GPU share: scalars in lanes, and the decision on a draft.
 
 The scalars of row i are in lane i of a vector, so that parts are merged elementwise.
 Only maxima, sums, selects and exponentials are used, which every backend has. Axes: B
@@ -41,13 +41,13 @@ class Block(NamedTuple):
 
 
 def part_size(plan: Plan) -> tuple[int, int]:
-    """Returns the ids that a block of statistics reads, and the number of blocks."""
+    """Returns how many ids a block of statistics reads, and the number of blocks."""
     size = min(plan.tiles.stats, 1 << (plan.vocab.bit_length() - 1))
     return size, -(-plan.vocab // size)
 
 
 def fill_lanes(lane: Array, fill: float | int) -> Array:
-    """Returns a vector, laid out like `lane`, with the same value in every lane."""
+    """Returns a vector with the layout of `lane` and the same value in every lane."""
     return (lane * 0).astype(jnp.asarray(fill).dtype) + fill
 
 
@@ -61,7 +61,7 @@ def scalars_in_lanes(block: Block, name: str, b: Array, count: int, fill) -> Arr
 
 
 def known_law(block: Block, side: str, b: Array) -> LawRow:
-    """Returns a law whose scalars are given, in lanes."""
+    """Returns a law, one row per lane, from the scalars that the kernel was given."""
     rows = block.plan.rows(side)
     pairs = zip(FIELDS, FILLS, strict=True)
     return LawRow(
@@ -70,7 +70,8 @@ def known_law(block: Block, side: str, b: Array) -> LawRow:
 
 
 def merge_parts(block: Block, side: str, b: Array) -> LawRow:
-    """Returns a deferred law in lanes, from the parts that `statistics` left."""
+    """Returns a deferred law, one row per lane, merged from the parts that `statistics`
+    stored."""
     plan, blocks = block.plan, part_size(block.plan)[1]
     rows = plan.rows(side)
     temperature = block.refs[f"{side}_temperature"][b]
@@ -107,13 +108,14 @@ def law(block: Block, side: str, b: Array) -> LawRow:
 
 
 def law_at(block: Block, row: LawRow, index: Array) -> LawRow:
-    """Returns the scalars of one row, by sums of one term."""
+    """Returns the scalars of the row `index`, each as a sum in which the other rows are
+    0."""
     here = block.lane() == index
     return LawRow(*(jnp.sum(jnp.where(here, x, 0)) for x in row))
 
 
 def drafted_logits(block: Block, side: str, b: Array) -> Array:
-    """Returns the logit of each drafted token, in lanes."""
+    """Returns the logit of each drafted token, one per lane."""
     lane = block.lane()
     z = fill_lanes(lane, 0.0)
     for k in range(block.plan.gamma):
@@ -153,7 +155,7 @@ def decide(block: Block, b: Array) -> Decision:
 
 
 def save(block: Block, b: Array, slot: Array | int, outcome: Decision) -> None:
-    """Writes a decision: n, the scalars of p, then of q or the banned id."""
+    """Stores a decision: n, the scalars of p, then those of q or the banned id."""
     values = [outcome.n, *outcome.p]
     if outcome.q is not None:
         values += [*outcome.q]
@@ -166,7 +168,7 @@ def save(block: Block, b: Array, slot: Array | int, outcome: Decision) -> None:
 
 
 def load(block: Block, b: Array) -> Decision:
-    """Reads what `save` wrote in the first slot."""
+    """Loads the decision that `save` stored in the first slot."""
 
     def value(k: int, dtype=jnp.float32) -> Array:
         return block.refs["found"][b, 0, k].astype(dtype)

@@ -28,11 +28,12 @@ from pallas_kernels.laws import Decision
 from pallas_kernels.plan import NONE, Plan, results, struct
 from specjax.types import BLOCK
 
-MOST = 1024 * BLOCK  # ids: the sums of so many blocks fit a vector
+MOST = 1024 * BLOCK  # ids: the sums of their blocks fit a vector
 
 
 def width(dtype, vocab: int, size: int) -> int:
-    """Returns the logits that a thread loads at once: 16 bytes where sizes allow it."""
+    """Returns how many logits a thread loads at once: 16 bytes if the sizes allow
+    it."""
     vector = 16 // jnp.dtype(dtype).itemsize
     while vector > 1 and (vocab % vector or size % (LANES * vector)):
         vector //= 2
@@ -87,13 +88,14 @@ def read(block: Block, side: str, i: Array) -> None:
 
 
 def decision(block: Block) -> None:
-    """Decides in a separate launch, where many blocks would decide the same."""
+    """Decides in a separate launch, for sizes at which many blocks would make the same
+    decision."""
     b = block.place("b")
     save(block, b, 0, decide(block, b))
 
 
 def remainder(block: Block) -> None:
-    """Sums the residual, and p, by blocks of the inverse CDF."""
+    """Sums the residual, and p, in the blocks of the inverse CDF."""
     plan, b, j = block.plan, block.place("b"), block.place("j")
     if plan.tiles.apart:
         outcome = load(block, b)
@@ -111,7 +113,8 @@ def remainder(block: Block) -> None:
 
 
 def residual_block(block: Block, b: Array, outcome: Decision, place: Array) -> tuple:
-    """Returns the residual of p_{n+1} in a block of the inverse CDF, p, and the ids."""
+    """Returns the residual of p_{n+1} in a block of the inverse CDF, p there, and the
+    ids."""
     plan, refs = block.plan, block.refs
     vector = width(refs["p"].dtype, plan.vocab, BLOCK)
     start = jnp.minimum(place * BLOCK, plan.vocab - BLOCK)
@@ -229,7 +232,7 @@ def verdict(
 def read_parts(
     plan: Plan, operands: dict[str, Array], launch: Callable
 ) -> dict[str, Array]:
-    """Launches `statistics`, and returns the arrays of `parts`."""
+    """Launches `statistics`, and returns the arrays described by `parts`."""
     grid = {"b": plan.batch, "i": sum(plan.rows(side) for side in plan.unread)}
     grid["j"] = part_size(plan)[1]
     mine = {name: x for name, x in operands.items() if belongs_to(name, plan.unread)}
@@ -239,7 +242,8 @@ def read_parts(
 
 
 def parts(plan: Plan) -> dict:
-    """Returns the shapes of what `statistics` leaves of each row; rows in lanes."""
+    """Returns the shapes of the arrays that `statistics` stores for each row, with rows
+    in lanes."""
     sizes = plan.batch, part_size(plan)[1], LANES
     kinds = {"top": jnp.float32, "sum": jnp.float32, "first": jnp.int32}
     return {

@@ -1,4 +1,4 @@
-"""The work of a step of the grid on a TPU: where its rows are, and how it reads them.
+"""The work of one step of the grid on a TPU: which rows it has, and how it reads them.
 
 All rows of one text, or of eight, are in VMEM at once. One text has its positions along
 the sublanes. Eight texts are themselves along the sublanes, which is how XLA lays out a
@@ -52,7 +52,8 @@ def vmem_bytes(plan: Plan, itemsize: int) -> int:
 
 
 class Block(NamedTuple):
-    """The inputs of a step of the grid. first: its first row of the batch."""
+    """The inputs of a step of the grid. first: the index of its first row in the
+    batch."""
 
     plan: Plan
     place: Place
@@ -92,5 +93,5 @@ class Block(NamedTuple):
 
 
 def fold_blocks(block: Block, function, start):
-    """Folds (block of ids, carry) -> carry over the vocabulary."""
+    """Folds (block of ids, carry) -> carry over all blocks of the vocabulary."""
     return lax.fori_loop(0, block.plan.count, function, start)

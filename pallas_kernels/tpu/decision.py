@@ -1,4 +1,4 @@
-"""The decision on a draft and the token after it, on a TPU, for a block of texts.
+"""The decision on a draft, and the token after it, for a block of texts on a TPU.
 
 Axes: T tokens (G + 1 of p, G of q), S texts of a block, V vocabulary, K blocks of the
 inverse CDF.
@@ -17,7 +17,7 @@ from specjax.types import BLOCK
 
 
 def known_law(block: Block, side: str) -> LawRow:
-    """Returns a law whose scalars are given."""
+    """Returns a law from the scalars that the kernel was given."""
     fills = 1.0, 0.0, -jnp.inf, block.plan.vocab - 1, 0.0
     rows = block.plan.rows(side)
     pairs = zip(FIELDS, fills, strict=True)
@@ -94,7 +94,8 @@ def law_at(block: Block, row: LawRow, index: Array) -> LawRow:
 
 
 def decide(block: Block) -> Decision:
-    """Decides on the drafted tokens: n is the first that is not accepted."""
+    """Decides on the drafted tokens: n is the index of the first that is not
+    accepted."""
     plan, place = block.plan, block.place
     p = law(block, "p")
     if plan.draft == NONE:
@@ -129,12 +130,12 @@ def decide(block: Block) -> Decision:
 
 
 def broadcast_row(block: Block, row: LawRow) -> LawRow:
-    """Broadcasts the scalars of a law to the shape of `top`."""
+    """Returns the scalars of a law, broadcast to the shape of `top`."""
     return LawRow(*(jnp.broadcast_to(x, row.top.shape) for x in row))
 
 
 def residual_block(block: Block, outcome: Decision, k) -> tuple[Array, Array]:
-    """Returns the residual of p_{n+1} in block `k` of the inverse CDF, and p."""
+    """Returns the residual of p_{n+1}, and p, in block `k` of the inverse CDF."""
     plan, place = block.plan, block.place
 
     def row(side: str, index: Array) -> Array:

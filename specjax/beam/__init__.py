@@ -1,4 +1,4 @@
-"""Beam search: for each prompt the w likeliest texts that a pruned search finds.
+"""Beam search: the w most likely texts after each prompt that a pruned search finds.
 
 With a draft it is speculative (Leviathan et al. 2023, Appendix A.4), and finds the same
 texts with the same scores in fewer calls of the target.
@@ -96,10 +96,10 @@ def generate_beams(
       early_stopping: True ends a search as soon as `width` texts are finished; False
         once the best running beam scores no more, at its length, than the worst of
         these; "never" once it could not even at `new_tokens` tokens.
-      best: so many texts of each prompt, at most `width`. There are fewer where rules
-        allow fewer.
-      new_tokens: at most so many are written of each text; one value, or a list with
-        one for each prompt.
+      best: how many texts of each prompt are returned, at most `width`. There are fewer
+        where rules allow fewer.
+      new_tokens: the most tokens that are written of each text; one value, or a list
+        with one for each prompt.
       rules: as in `generate_text`; log p is that of the changed target.
       task: of the T5's config.json whose recommendations are followed, such as
         "translation_en_to_de".
@@ -154,8 +154,8 @@ def prepare(
     new_tokens: PerPrompt[int],
     rules: TokenAutomaton | None = None,
 ) -> Job:
-    """Reads prompts, and returns what is to be decoded. Raises ValueError for inputs
-    that cannot be, in one line."""
+    """Reads prompts, and returns what is to be decoded. Raises ValueError, in one line,
+    for inputs that cannot be decoded."""
     target, draft = pair
     if draft is not None:
         check_pair(target, draft, with_alpha=False)
@@ -191,7 +191,7 @@ def prepare(
 
 
 def check_ends(target: Pretrained, read: Prompts, width: int) -> None:
-    """Raises ValueError for more beams than there are ids that go on with a text."""
+    """Raises ValueError for more beams than there are ids that can continue a text."""
     most = target.vocab - len({*read.ends})
     if width > most:
         raise ValueError(
@@ -244,7 +244,7 @@ def spell(tokenizer: Tokenizer, prompt: list[int], ids: list[int]) -> str:
 
 
 def check_finite(found: Found) -> None:
-    """Raises FloatingPointError for rows of which a model's logits were not finite."""
+    """Raises FloatingPointError for rows in which a model's logits were not finite."""
     for row in np.flatnonzero(found.lost):
         side = finite.SIDES[int(found.lost[row])]
         raise finite.error(int(row), int(found.steps[row]), side)

@@ -49,7 +49,7 @@ def recommended(model: Pretrained, task: str | None = None) -> dict[str, Any]:
 
 
 def check_recommended(settings: dict[str, Any], file: Path | None) -> None:
-    """Raises ValueError, naming the file, for settings that cannot be."""
+    """Raises ValueError, naming the file, for invalid settings."""
     try:
         check(BeamConfig(**settings))
     except ValueError as error:

@@ -87,7 +87,7 @@ def propose(
         own = begin[:, None] + jnp.arange(count)
         return Level(score, token, parent, slots.extend(level.path, parent, own)), sound
 
-    def further(carried: tuple, begin: Array) -> tuple:
+    def draft_level(carried: tuple, begin: Array) -> tuple:
         level, cache, sound = carried
         features, cache = read(cache, level, begin)
         after, now = grow(features, level, begin)
@@ -99,7 +99,7 @@ def propose(
     level, sound = grow(features, running, start)
     begins = start + width + drafted * jnp.arange(gamma)[:, None]
     carried: Any = level, cache, sound
-    scanned: Any = jax.lax.scan(further, carried, begins[:-1])
+    scanned: Any = jax.lax.scan(draft_level, carried, begins[:-1])
     (level, cache, sound), before = scanned
     _, cache = read(cache, level, begins[-1])
     levels = jax.tree.map(
@@ -109,8 +109,9 @@ def propose(
 
 
 def choose(scores: Array, width: int, drafted: int) -> tuple[Array, Children]:
-    """Returns the beams of the next level [B, U] of scores [B, K, V], whose first W
-    beams are those of a search of width W: their scores, and where they go on from.
+    """Returns the beams [B, U] of the next level, chosen by scores [B, K, V]: the score
+    of each, and the beam and the token that it comes from. The first W are those of a
+    search of width W.
 
     Where there are fewer continuations than U, others score -inf."""
     score, first = hypotheses.best(scores[:, :width], width)

@@ -50,8 +50,8 @@ class Limits(NamedTuple):
 
 
 class Children(NamedTuple):
-    """The beams that go on from others, [B, W] or [B, K]: from which, and with which
-    token."""
+    """The beams that continue others, [B, W] or [B, K]: the parent and the new token of
+    each."""
 
     parent: Array
     token: Array
@@ -60,7 +60,7 @@ class Children(NamedTuple):
 class Step(NamedTuple):
     """A step of beam search: the beams after it, and the running ones as children.
 
-    floor [B]: a continuation that scores less, or goes on from a beam that does, makes
+    floor [B]: a continuation that scores less, or continues a beam that does, makes
     no difference to the step.
     """
 
@@ -99,8 +99,8 @@ def add_logs(score: Array, logits: Array) -> Array:
 
 
 def best(scores: Array, count: int) -> tuple[Array, Children]:
-    """Returns the best `count` continuations of scores [B, W, V], in their order:
-    their scores, and where they go on from with which token."""
+    """Returns the best `count` continuations of scores [B, W, V], the best first: the
+    score of each, and the beam and the token that it comes from."""
     batch, width, vocab = scores.shape
     top = jax.lax.top_k(scores.reshape(batch, width * vocab), count)
     # A slice of the result that XLA moves into it would make it a sort of everything.
@@ -188,8 +188,8 @@ def may_improve(
 
 
 def append(texts: Array, children: Children, count: Array) -> Array:
-    """Returns the texts [B, K, N] of children [B, K] of texts [B, W, N] that have
-    `count` [B] tokens."""
+    """Returns the texts [B, K, N] of children [B, K], given those of their parents [B,
+    W, N], which have `count` [B] tokens."""
     here = jnp.arange(texts.shape[2]) == count[:, None]
     grown = take(texts, children.parent)
     return jnp.where(here[:, None], children.token[..., None], grown)

@@ -44,8 +44,8 @@ def program(key: ProgramKey) -> Wrapped:
 
 
 def draft_recipe(draft: DraftSource, slots: int) -> Recipe:
-    """Returns the recipe of the model that drafts beams, in caches of so many slots.
-    Raises ValueError for a draft that is no model which reads trees."""
+    """Returns the recipe of the model that drafts beams, in caches of `slots` slots.
+    Raises ValueError for a draft that is not a model that reads trees."""
     if draft.model is None or draft.model().keep is None:
         raise ValueError(
             f"{draft.name} drafts no beams: name a model with the target's tokenizer,"
@@ -58,6 +58,6 @@ def draft_recipe(draft: DraftSource, slots: int) -> Recipe:
 
 
 def with_room(config: llama.Config, vocab: int, slots: int) -> Model:
-    """Returns a model of Llama's kind whose layers with a window keep so many slots:
+    """Returns a model of Llama's kind whose layers with a window keep `slots` slots:
     beams take more of them than a text does."""
     return pad_vocab.pad_vocab(llama.build(config, slots), vocab)

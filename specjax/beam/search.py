@@ -33,7 +33,7 @@ class Found(NamedTuple):
     """The texts that a search found in each row, the best first.
 
     tokens [B, W, N] new tokens, then 0; length [B, W]; score [B, W], -inf where there
-    is no text. calls [B] of the target. steps [B] of beam search: the calls that the
+    is not a text. calls [B] of the target. steps [B] of beam search: the calls that the
     plain search makes. lost [B], see `Beams`.
     """
 
@@ -103,7 +103,8 @@ def build(
 def build_rest(
     target: Model, draft: Model | None, config: BeamConfig
 ) -> Callable[[Params, Limits, State], Found]:
-    """Returns the calls of `build` after `begin`, until every row's search is over."""
+    """Returns the loop over calls that follows `begin` in `build`, until every row's
+    search is over."""
     for side, model in models(target, draft, config).items():
         if model.keep is None:
             raise ValueError(
@@ -133,7 +134,7 @@ def build_rest(
 
 
 def models(target: Model, draft: Model | None, config: BeamConfig) -> dict[str, Model]:
-    """Returns the models that are called, by their side."""
+    """Returns the models that the search calls, by side: "target" or "draft"."""
     if draft is None or config.gamma == 0:
         return {"target": target}
     return {"target": target, "draft": draft}
@@ -173,7 +174,8 @@ def begin(
 
 
 def check_room(model: Model, size: int, side: str) -> None:
-    """Raises ValueError for a cache that keeps the last tokens alone, and too few."""
+    """Raises ValueError for a cache that keeps only the last tokens, and too few of
+    them."""
     if model.portion is not None and size > model.portion:
         raise ValueError(
             f"beams take {size} slots of a cache, and the {side}'s layers with a window"
@@ -248,7 +250,8 @@ def verify(
     limits: Limits,
     config: BeamConfig,
 ) -> Walk:
-    """Returns the walk through the levels of a call as far as it goes.
+    """Returns the walk through the drafted levels of a call, up to the last level whose
+    beams were drafted.
 
     levels: what was drafted, None for nothing. logits_of: the target's logits [B, W, V]
     after these tokens [B, W] of the call.
@@ -304,8 +307,8 @@ def verify(
 def enter_level(
     walk: Walk, after: Walk, made: Array, *, levels: Levels, children: Children
 ) -> Walk:
-    """Returns the walk in the next drafted level, of rows [B] that made their step and
-    have beams there."""
+    """Returns the walk one drafted level further, in rows [B] that made their step and
+    whose beams are in that level."""
     gamma, _, drafted = levels.token.shape
     at, alive = jnp.minimum(walk.level, gamma - 1), after.beams.score > -jnp.inf
     nodes = jnp.take_along_axis(walk.node, children.parent, axis=1)
@@ -325,7 +328,7 @@ def enter_level(
 
 
 def find_beams(levels: Levels, at: Array, wanted: Children) -> tuple[Array, Array]:
-    """Returns which of the target's beams are in drafted level `at`, [B, W], and the
+    """Returns which of the target's beams were drafted in level `at`, [B, W], and the
     node of each.
 
     wanted: [B, W], with parents as nodes of the level before.

@@ -39,8 +39,8 @@ class BeamConfig(NamedTuple):
         return 2 * self.width if self.draft_width is None else self.draft_width
 
     def static(self) -> "BeamConfig":
-        """Returns the settings that a program is compiled for: `length_penalty`, which
-        is its argument, is the default, and so is what makes no difference."""
+        """Returns the settings that a program is compiled for. Those that it does not
+        depend on are the defaults, such as `length_penalty`, which is its argument."""
         plain = self.gamma == 0
         return self._replace(
             length_penalty=1.0, draft_width=self.width if plain else self.drafted
@@ -48,7 +48,7 @@ class BeamConfig(NamedTuple):
 
 
 def check(config: BeamConfig) -> None:
-    """Raises ValueError for settings that cannot search, in one line."""
+    """Raises ValueError, in one line, for settings that no search can have."""
     check_whole("width", config.width, 1, WIDEST)
     check_whole("gamma", config.gamma, 0, MOST_DRAFTED)
     if config.draft_width is not None:

@@ -33,8 +33,8 @@ class Place(NamedTuple):
 
 
 def needed_slots(prompt: int, *, most: int, width: int, drafted: int) -> int:
-    """Returns the slots of a cache for prompts of so many tokens, texts of `most` new
-    ones, and calls on `drafted` tokens beside the running beams."""
+    """Returns how many slots a cache needs for prompts of `prompt` tokens, texts of
+    `most` new ones, and calls on `drafted` tokens in addition to the running beams."""
     return prompt + width * most + drafted
 
 

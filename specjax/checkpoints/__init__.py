@@ -166,8 +166,8 @@ def load(
 
 def describe(name: str | Path, dtype: str = "float32") -> Pretrained:
     """Returns the model of a name without its weights: its sizes, the ids around a text
-    and the files that it is read from. Raises ValueError, as `load` and before any
-    weight is read, for what is no checkpoint."""
+    and the files that it is read from. Raises ValueError, as `load` does and before any
+    weight is read, for what is not a checkpoint."""
     jax_flags.check()
     opened = _open(str(name), int8_weights.activations(dtype))
     called, config = _short_name(name), opened.config
@@ -219,7 +219,7 @@ def save(
 
 
 def with_pieces(config: Config, pieces: int) -> Config:
-    """Returns the same sizes with a vocabulary of so many pieces, see `load`. Raises
+    """Returns the same sizes with a vocabulary of `pieces` pieces, see `load`. Raises
     ValueError for a family whose vocabulary is never padded."""
     family = families.of(config)
     if isinstance(config, t5.Config):
@@ -231,9 +231,9 @@ def with_pieces(config: Config, pieces: int) -> Config:
 
 def untie_readout(config: Config, name: str, problem: str) -> Config:
     """Returns the sizes for a file in which `name` differs from the table that it
-    should repeat: a readout is used as it is stored, whatever config.json says, a T5's
-    on outputs that are scaled. Raises ValueError for a second table that the model has
-    not."""
+    should repeat: a readout is used as it is stored, whatever config.json says; a T5
+    then multiplies it by outputs that are scaled. Raises ValueError for a second table
+    that the model does not have."""
     untie = families.of(config).untie
     if untie is not None and name.endswith(name_tables.of(config).READOUT):
         return untie(config)
@@ -311,7 +311,7 @@ def _huggingface(folder: Path, dtype: str) -> Opened:
 
 def _gguf(path: Path, dtype: str) -> Opened:
     held = gguf_file.open_file(path)
-    fields = gguf.fields_of(held)
+    fields = gguf.config_fields(held)
     arrays = gguf.arrays(held, fields)
     table = name_tables.BY_FAMILY[families.LLAMA.name]
     contents = huggingface.Folder(table, fields, arrays, (path,))
@@ -341,7 +341,7 @@ def _open_folder(
 
 def _t5x(path: str, dtype: str) -> Opened:
     arrays = t5x.open(path)
-    config = names_t5.infer(arrays.arrays, dtype, arrays.where)
+    config = names_t5.infer_sizes(arrays.arrays, dtype, arrays.where)
     names = archive.same_names(t5.abstract_params(config))
     return Opened(config, arrays, names, (Path(path),), (t5.PAD, (t5.END,)))
 
@@ -382,6 +382,7 @@ def _single_file(path: Path) -> Path:
         return files[0]
     holds = ", ".join(sorted(file.name for file in files)) or "no weights"
     raise ValueError(
-        f"{path} is no checkpoint: not a folder of Hugging Face (no config.json), nor"
-        f" T5X's (no checkpoint file or _METADATA), nor one .safetensors file: {holds}"
+        f"{path} is not a checkpoint: not a folder of Hugging Face (no config.json),"
+        " nor T5X's (no checkpoint file or _METADATA), nor one .safetensors file:"
+        f" {holds}"
     )

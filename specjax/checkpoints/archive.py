@@ -69,7 +69,7 @@ class Archive(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part `number` of so many equal `parts` along `axis` of a stored array."""
+    """The part `number` of `parts` equal parts along `axis` of a stored array."""
 
     axis: int
     number: int
@@ -110,27 +110,29 @@ NORM, PRODUCT, UNBIASED = (SCALE, BIAS), (KERNEL, BIAS), (KERNEL,)
 Row = tuple[str, str, tuple]  # a part as we call it, as they do, and how it is stored
 
 
-def sources(rows: Iterable[Row], to: str = "", of: str = "") -> dict[str, Source]:
-    """Returns the sources of a table of parts. to, of: the beginnings of our names, and
-    of theirs."""
+def sources(
+    rows: Iterable[Row], our_prefix: str = "", stored_prefix: str = ""
+) -> dict[str, Source]:
+    """Returns the sources of a table of parts. our_prefix, stored_prefix: the
+    beginnings of our names and of the stored ones."""
     return {
-        f"{to}{ours}/{leaf}": Source(f"{of}{theirs}{stored}", *how)
+        f"{our_prefix}{ours}/{leaf}": Source(f"{stored_prefix}{theirs}{stored}", *how)
         for ours, theirs, kind in rows
         for leaf, stored, *how in kind
     }
 
 
 def same_names(shapes: Any) -> Names:
-    """Returns the names of an archive that names and shapes every parameter as the
-    model does."""
+    """Returns the names of parameters in an archive that calls and shapes each one as
+    the model does."""
     return Names({name: Source(name) for name in flatten_dict(shapes, sep="/")})
 
 
-def table_of(
+def embedding_names(
     table: str, readout: str, tied: bool, stored: Collection[str]
 ) -> tuple[str, dict[str, str]]:
-    """Returns where an embedding is stored, and `Names.copies`: if it is `tied`, the
-    readout repeats it or is the only copy in a file."""
+    """Returns the name that an embedding is stored under, and `Names.copies`: where the
+    readout is `tied`, it repeats the embedding or is its only copy in the file."""
     if not tied or readout not in stored:
         return table, {}
     return (table, {readout: table}) if table in stored else (readout, {})
@@ -235,7 +237,7 @@ def fill(
     for name in sorted(where, key=lambda name: -math.prod(where[name][0])):
         shape, place = where[name]
         read = reader(archive, sources[name], shape=shape, dtype=float_dtype(dtype))
-        flat[name] = _put(read, shape, place)
+        flat[name] = _read_onto_devices(read, shape, place)
     return unflatten_dict(flat, sep="/")
 
 
@@ -266,7 +268,7 @@ def reader(
             old = stored[axis]
             stored[axis] = slice(old.start + first, old.stop + first)
         sizes = tuple(part.stop - part.start for part in stored)
-        cast = _aligned(sizes[::-1] if source.transpose else sizes, dtype)
+        cast = _empty_aligned(sizes[::-1] if source.transpose else sizes, dtype)
         rows = cast.T if source.transpose else cast  # as they are stored
 
         def copy(some: Iterable[slice]) -> None:
@@ -281,19 +283,19 @@ def reader(
         elif not archive.by_rows:
             copy([slice(None)])
         else:
-            _share(copy, _portions(sizes))
+            _run_in_threads(copy, _portions(sizes))
         return cast
 
     return read
 
 
 def _portions(sizes: tuple[int, ...]) -> list[slice]:
-    """Returns the rows that are read together."""
+    """Returns the portions of rows that are read together."""
     step = max(FEWEST, PORTION // max(1, math.prod(sizes[1:])))
     return [slice(i, min(i + step, sizes[0])) for i in range(0, sizes[0], step)]
 
 
-def _share(do: Callable[[list[slice]], None], portions: list[slice]) -> None:
+def _run_in_threads(do: Callable[[list[slice]], None], portions: list[slice]) -> None:
     """Calls `do` in several threads, each time with some of the portions."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     cores = (os.cpu_count() or 1) if affinity is None else len(affinity(0))
@@ -324,15 +326,15 @@ def _cast(archive: Archive, name: str, index: Index, dtype: np.dtype) -> np.ndar
     return cast
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Returns an array without contents, see `ALIGNED`."""
+def _empty_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Returns an aligned array with arbitrary contents, see `ALIGNED`."""
     size = math.prod(shape) * dtype.itemsize
     held = np.empty(size + ALIGNED, np.uint8)
     first = -held.ctypes.data % ALIGNED
     return held[first : first + size].view(dtype).reshape(shape)
 
 
-def _put(
+def _read_onto_devices(
     read: Callable[[Index], np.ndarray],
     shape: tuple[int, ...],
     sharding: jax.sharding.Sharding | None,
@@ -362,7 +364,7 @@ def check(
     harmless: Iterable[str] = (),
 ) -> None:
     """Raises one ValueError that lists every array that is missing, surplus, of another
-    shape, or of a dtype that is no float."""
+    shape, or of a dtype that is not a float."""
     arrays, wanted = archive.arrays, flatten_dict(shapes, sep="/")
     need = {}
     for name, leaf in wanted.items():
@@ -398,11 +400,11 @@ def check(
 
 
 def check_depths(archive: Archive, config: Any, stacks: Mapping[str, str]) -> None:
-    """Raises ValueError for sizes of other depths than the stored names have, at once:
-    a model of so many layers may take minutes to describe. stacks: a pattern of a
-    layer's names for each field of `config` that counts layers."""
+    """Raises ValueError, at once, where the stored names have another number of layers
+    than the sizes say: to describe a very deep model may take minutes. stacks: a
+    pattern of a layer's names for each field of `config` that counts layers."""
     for field, pattern in stacks.items():
-        says, has = getattr(config, field), layers_of(archive.arrays, pattern)
+        says, has = getattr(config, field), count_layers(archive.arrays, pattern)
         if says != has:
             raise ValueError(
                 f"{archive.where}: its sizes say {says} {field.replace('_', ' ')} and"
@@ -410,7 +412,7 @@ def check_depths(archive: Archive, config: Any, stacks: Mapping[str, str]) -> No
             )
 
 
-def layers_of(names: Iterable[str], pattern: str) -> int:
+def count_layers(names: Iterable[str], pattern: str) -> int:
     """Returns how many layers there are, by the names that match `pattern`."""
     matches = (re.match(pattern, name) for name in names)
     return len({match[1] for match in matches if match})

@@ -21,7 +21,7 @@ from specjax.checkpoints.archive import (
     Part,
     Row,
     Source,
-    layers_of,
+    count_layers,
     sources,
 )
 from specjax.checkpoints.names_whisper import layer_sources
@@ -63,8 +63,8 @@ def _product(part: Part | None = None, bias: bool = True) -> tuple:
 
 
 def _attention(ours: str, theirs: str, *linears: str) -> list[Row]:
-    """Returns the rows of an attention. linears: which of our products lie in each of
-    theirs."""
+    """Returns the rows of an attention layer. linears: which of our products each of
+    theirs holds."""
     rows: list[Row] = [(f"{ours}_norm", f"{theirs}/layer_norm", NORM)]
     for i, names in enumerate(map(str.split, linears)):
         for j, name in enumerate(names):
@@ -113,7 +113,7 @@ def find(path: Path) -> Path | None:
 
 
 def open_file(file: Path, dtype: str) -> tuple[Config, Archive, Names]:
-    """Returns sizes, weights and their names.
+    """Returns the sizes, the weights and their names.
 
     Raises ValueError for a file that is cut short, of another model, or of a Whisper
     that computes something else.
@@ -237,7 +237,9 @@ def _config(
     vocab, dim = shape(TABLE, 2)
     if len(counts) != 1 or min(counts) < 1 or dim % min(counts):
         raise ValueError(f"{file}: {' and '.join(heads)} must divide {dim}, and agree")
-    layers = {name: layers_of(variables, pattern) for name, pattern in STACKS.items()}
+    layers = {
+        name: count_layers(variables, pattern) for name, pattern in STACKS.items()
+    }
     return Config(
         vocab=vocab,
         dim=dim,

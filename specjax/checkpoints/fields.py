@@ -98,10 +98,10 @@ def truth(fields: Fields, name: str, default: bool) -> bool:
 def token(
     fields: Fields, name: str, vocab: int, *, default: int | None = None
 ) -> int | None:
-    """Returns an id; None where none is named, or one outside of the vocabulary.
+    """Returns an id; None where the field names none, or one outside of the vocabulary.
 
     default: taken where the field is missing; null names no id. Raises ValueError for
-    anything that is no id.
+    anything that is not an id.
     """
     value = fields.get(name, default)
     if isinstance(value, list) and len(value) == 1:
@@ -115,7 +115,8 @@ def tokens(
     fields: Fields, name: str, vocab: int, *, default: int | None = None
 ) -> tuple[int, ...]:
     """Returns the ids that a field names, one or a list, each once, without those
-    outside of the vocabulary. default: as of `token`. Raises ValueError as `token`."""
+    outside of the vocabulary. default: see `token`. Raises ValueError as `token`
+    does."""
     value = fields.get(name, default)
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if not all(map(_is_id, ids)):
@@ -125,14 +126,14 @@ def tokens(
 
 def check_ids(file: Path, fields: Fields) -> None:
     """Raises ValueError for fields of a file that are neither an id nor a list of
-    some."""
+    ids."""
     for name, value in fields.items():
         if not all(map(_is_id, value if isinstance(value, list) else [value])):
             raise field_error(name, "ids of 0 or more", value, file=file)
 
 
 def stored_ids(ids: tuple[int, ...]) -> int | list[int] | None:
-    """Returns ids as `tokens` reads them: none, one or a list."""
+    """Returns ids in the form that `tokens` reads: None, one id, or a list."""
     return ids[0] if len(ids) == 1 else list(ids) or None
 
 
@@ -142,8 +143,8 @@ def _is_id(value: Any) -> bool:
 
 def refuse_read(fields: Fields, known: Collection[str]) -> None:
     """Raises ValueError for weights that are quantised, and for a field of `READ` that
-    has a value and is not known. known: fields that are read here, or by a class that
-    has no use for them."""
+    has a value and is unknown here. known: fields that are read here, or by a class
+    that has no use for them."""
     for name in QUANTIZED:
         if stated := fields.get(name):
             how = stated.get("quant_method") if isinstance(stated, dict) else None
@@ -162,7 +163,8 @@ def refuse_read(fields: Fields, known: Collection[str]) -> None:
 
 
 def same_sizes(fields: Fields, aliases: dict[str, str]) -> None:
-    """Raises ValueError for a size that is stated under two names with two values."""
+    """Raises ValueError for a size that the file states under two names with different
+    values."""
     for name, of in aliases.items():
         alias, own = fields.get(name), fields.get(of)
         if None not in (alias, own) and alias != own:
@@ -173,8 +175,8 @@ def same_sizes(fields: Fields, aliases: dict[str, str]) -> None:
 
 
 def check_known_values(fields: Fields, known: dict[str, tuple]) -> None:
-    """Raises ValueError for a field that is there and has none of its known values,
-    which are those of JSON, where true is no number."""
+    """Raises ValueError for a field that is there and has none of its known values.
+    Values are compared as in JSON, where true is not a number."""
     for name, values in known.items():
         if name in fields and not any(_equal(fields[name], value) for value in values):
             has, can = reprlib.repr(fields[name]), " or ".join(map(repr, values))

@@ -14,8 +14,8 @@ FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "bfloat16", "F64": "<f8"}
 
 
 def check(held: Contents) -> None:
-    """Raises ValueError for a tensor whose type does not stand for weights, or is not
-    known to the library."""
+    """Raises ValueError for a tensor whose type does not stand for weights, or is
+    unknown to the library."""
     from gguf import quants
 
     for name, tensor in held.tensors.items():
@@ -28,12 +28,13 @@ def check(held: Contents) -> None:
 
 
 def dtype(kind: str) -> np.dtype:
-    """Returns the dtype of `numbers`: float32, of doubles float64."""
+    """Returns the dtype of what `numbers` returns: float64 for doubles, else
+    float32."""
     return np.dtype("float64" if kind == "F64" else "float32")
 
 
 def numbers(stored: np.ndarray, kind: str) -> np.ndarray:
-    """Multiplies out the bytes of a type.
+    """Returns the numbers that the stored bytes of a type stand for.
 
     Args:
       stored: [rows, bytes of a row], uint8, contiguous.
@@ -54,5 +55,6 @@ def numbers(stored: np.ndarray, kind: str) -> np.ndarray:
 
 
 def stored_bytes(path: Path) -> np.ndarray:
-    """Returns the bytes of a file, which are read as they are indexed."""
+    """Returns the bytes of a file, each of which is read from disk when it is
+    indexed."""
     return np.asarray(np.memmap(path, np.uint8, "r"))

@@ -39,7 +39,7 @@ SIZES = {
 }
 EPS = "attention.layer_norm_rms_epsilon"
 # Keys that some of the architectures read. Without them llama.cpp takes these defaults
-# (its src/llama-model.cpp and src/models/), or those that `fields_of` computes.
+# (its src/llama-model.cpp and src/models/), or those that `config_fields` computes.
 PATTERN_KEY = "attention.sliding_window_pattern"
 BASE, LOCAL_BASE = 10_000.0, 10_000.0
 WINDOW, PATTERN = {"gemma2": 4096, "gemma3": 0}, {"gemma2": 2, "gemma3": 6}
@@ -135,13 +135,13 @@ class Header(NamedTuple):
         return self.number(name, default)
 
     def wrong(self, name: str, wanted: str, value: Any) -> ValueError:
-        """Returns the error of a key that must be something else."""
+        """Returns the error of a key whose value must be something else."""
         return ValueError(
             f"{self.path}: {self.kind}.{name} must be {wanted}: {reprlib.repr(value)}"
         )
 
 
-def fields_of(held: Contents) -> Fields:
+def config_fields(held: Contents) -> Fields:
     """Returns the fields of a config.json that describe this model.
 
     All that `names_llama` reads of this kind are there: no default of transformers
@@ -182,7 +182,7 @@ def fields_of(held: Contents) -> Fields:
         of_27b = sizes["num_hidden_layers"] == WIDE[kind]
         fields["query_pre_attn_scalar"] = dim // heads if of_27b else width
     fields |= _windows(header, sizes["num_hidden_layers"])
-    fields |= _caps(header) | _scaling(held, header, fields)
+    fields |= _cap_fields(header) | _rope_fields(held, header, fields)
     tokens = vocabulary(held)
     fields |= {"bos_token_id": tokens.named.get("bos")}
     fields |= {"eos_token_id": list(tokens.ends)}
@@ -226,7 +226,7 @@ def _shortest_float(value: Any) -> Any:
 
 
 def _check(header: Header, width: int, *, usual: int) -> None:
-    """Raises ValueError for keys in values that are not known. usual: the width of
+    """Raises ValueError for keys whose values are not supported. usual: the width of
     values where no key states it."""
     known = NEUTRAL | {"rope.dimension_count": width}
     for name, value in (*known.items(), ("attention.value_length", width)):
@@ -245,7 +245,7 @@ def _check(header: Header, width: int, *, usual: int) -> None:
 
 def _windows(header: Header, layers: int) -> Fields:
     """Returns the fields by which some layers see only the last tokens. For other
-    architectures llama.cpp reads no window, and every layer sees all."""
+    architectures llama.cpp reads no window, and every layer sees all tokens."""
     fields: Fields = {"use_sliding_window": False, "max_window_layers": layers}
     fields |= {"sliding_window": None, "layer_types": None}
     if (kind := header.kind) not in WINDOW:
@@ -269,8 +269,8 @@ def _windows(header: Header, layers: int) -> Fields:
     return fields | {"sliding_window_pattern": None, "rope_local_base_freq": near}
 
 
-def _caps(header: Header) -> Fields:
-    """Returns the fields of the caps of scores and logits; a cap of 0 in a Gemma 3 is
+def _cap_fields(header: Header) -> Fields:
+    """Returns the fields that cap scores and logits; in a Gemma 3 a cap of 0 means
     none."""
     fields: Fields = {name: None for name in CAPS}
     if header.kind == "gemma2":
@@ -282,7 +282,7 @@ def _caps(header: Header) -> Fields:
     return fields
 
 
-def _scaling(held: Contents, header: Header, fields: Fields) -> Fields:
+def _rope_fields(held: Contents, header: Header, fields: Fields) -> Fields:
     """Returns the fields of rotary positions that are stretched."""
     none: Fields = {"rope_scaling": None, "rope_parameters": None}
     form = header.stated.get("rope.scaling.type", SCALING)
@@ -336,8 +336,8 @@ def _vector(held: Contents, name: str) -> np.ndarray:
 
 
 def arrays(held: Contents, fields: Fields) -> Archive:
-    """Returns the tensors in the names and the layout of a folder of Hugging Face, in
-    float32.
+    """Returns the tensors under the names and in the layout of a folder of Hugging
+    Face, in float32.
 
     llama.cpp keeps the rows of Llama's queries and keys in another order, and adds 1 to
     the scales of Gemma's norms.

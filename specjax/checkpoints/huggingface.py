@@ -97,7 +97,7 @@ def weights(folder: Path) -> tuple[list[Path], set[str]]:
     if (folder / WHOLE).is_file():
         return [folder / WHOLE], set()
     if not (folder / INDEX).is_file():
-        raise ValueError(_advice(folder))
+        raise ValueError(_missing_weights(folder))
     listed = field.read(folder / INDEX).get("weight_map")
     if not isinstance(listed, dict) or not all(
         isinstance(file, str) and Path(file).name == file for file in listed.values()
@@ -113,7 +113,7 @@ def weights(folder: Path) -> tuple[list[Path], set[str]]:
     return files, set(listed)
 
 
-def _advice(folder: Path) -> str:
+def _missing_weights(folder: Path) -> str:
     pickled = sorted(path.name for path in folder.glob("*.bin"))
     has = f"has {pickled[0]}" if pickled else "has no weights"
     return (
@@ -126,19 +126,20 @@ def _advice(folder: Path) -> str:
 
 def download(name: str, *near: str) -> Path:
     """Returns the folder of a hub's model "org/name", fetched or already in the cache.
-    near: names that may have been meant. Raises ValueError where there is none."""
+    near: names that may have been meant. Raises ValueError where the hub has no such
+    model."""
     if not HUB_ID.fullmatch(name):
         shown = repr(name if len(name) < 200 else f"{name[:200]}...")
         meant = "".join(f"; {other} has a name like it" for other in near)
         raise ValueError(
-            f"no checkpoint at {shown}: it is no path, no bundled model, and no id of"
+            f"no checkpoint at {shown}: it is not a path, a bundled model, or an id of"
             f" the Hugging Face hub, which has the form org/name{meant}"
         )
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise ValueError(
-            f"{name} is no path; to fetch it from the Hugging Face hub:"
+            f"{name} is not a path; to fetch it from the Hugging Face hub:"
             " pip install 'specjax[hf]'"
         ) from None
     try:
@@ -148,14 +149,14 @@ def download(name: str, *near: str) -> Path:
             raise ValueError(refusal) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{name} is no path, is not in the cache of the Hugging Face hub, and could"
-            f" not be fetched from it: {reason}"
+            f"{name} is not a path, is not in the cache of the Hugging Face hub, and"
+            f" could not be fetched from it: {reason}"
         ) from error
 
 
 def _refusal(name: str, error: BaseException) -> str | None:
-    """Returns what to do where the hub answers and refuses a model; None where it was
-    not reached."""
+    """Returns what to do where the hub answers and refuses a model; None where the hub
+    was not reached."""
     status, gated = None, False
     cause: BaseException | None = error
     while cause is not None:

@@ -1,4 +1,4 @@
-"""Matrices of a checkpoint in eight bits: as they are stored, or rounded once read.
+"""Matrices of a checkpoint in eight bits: stored so, or rounded when they are read.
 
 At most one matrix of floats is in memory at a time.
 """
@@ -16,13 +16,13 @@ from specjax.quantized import Dynamic, Int8, rounding
 # The names of such weights in place of a dtype; the latter rounds activations too, see
 # `quantized.Dynamic`.
 INT8, DYNAMIC = NAMES = "int8", "int8_dynamic"
-FLOAT32 = np.dtype("float32")  # of all that is no large matrix, and of activations
+FLOAT32 = np.dtype("float32")  # of all that is not a large matrix, and of activations
 _rounded = jax.jit(rounding.quantize, static_argnums=1)
 
 
 def activations(dtype: Any) -> str:
-    """Returns the dtype that a model computes in whose weights have this dtype, or one
-    of `NAMES`. Raises ValueError for no dtype of weights."""
+    """Returns the dtype that a model computes in if its weights have this dtype, or one
+    of `NAMES`. Raises ValueError for a dtype that weights cannot have."""
     return str(FLOAT32 if str(dtype) in NAMES else archive.float_dtype(dtype))
 
 
@@ -82,8 +82,8 @@ def matrix(
 def stored_parts(
     held: Archive, source: Source, inputs: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns the whole numbers and scales of the file, as they are stored; None where
-    it has none for this axis."""
+    """Returns the integers and scales of the file, as they are stored; None where it
+    has none for this axis."""
     raw, scale = held.unscaled, source.name + rounding.SCALE
     if raw is None or scale not in raw.arrays or source != Source(source.name):
         return None

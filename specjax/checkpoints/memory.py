@@ -42,8 +42,8 @@ def check(
 
 
 def suggest_dtypes(shards: list[tuple[int, ...]], dtype: Any) -> str:
-    """Returns the dtypes by which weights need less memory, with how much, as a message
-    says it."""
+    """Returns the dtypes in which the weights need less memory, and how much each
+    needs, in the words of a message."""
     less = [
         f"{weight_bytes(shards, other) / GB:.1f} GB by --dtype {other}"
         for other, item in ITEMS.items()
@@ -63,11 +63,11 @@ def shapes_by_device(
         devices: Any = [default] if by is None else by.addressable_devices
         for device in devices:
             memory = default if device.platform == "cpu" else device
-            held.setdefault(memory, []).append(shard_of(shape, by))
+            held.setdefault(memory, []).append(shard_shape(shape, by))
     return held
 
 
-def shard_of(
+def shard_shape(
     shape: tuple[int, ...], by: jax.sharding.Sharding | None
 ) -> tuple[int, ...]:
     """Returns the shape of each device's part of an array."""
@@ -104,15 +104,15 @@ def largest_read(
     and in the dtype that it is converted to."""
     to = 4 if in_eight_bits(dtype) else itemsize(dtype)
     return max(
-        math.prod(shard_of(shape, by))
+        math.prod(shard_shape(shape, by))
         * (archive.arrays[sources[name].name].dtype.itemsize + to)
         for name, (shape, by) in places.items()
     )
 
 
 def available(device: jax.Device) -> tuple[int | None, str]:
-    """Returns the free bytes where a device has its arrays, None if unknown, and what
-    that memory is."""
+    """Returns the free bytes of the memory that holds a device's arrays, None if
+    unknown, and what that memory is."""
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0), device.device_kind
@@ -123,8 +123,8 @@ def available(device: jax.Device) -> tuple[int | None, str]:
 
 
 def machine_memory(file: Path = MEMINFO) -> int | None:
-    """Returns the bytes that programs may still take, by the system; None if it does
-    not say."""
+    """Returns the bytes that programs may still take, as the system reports them; None
+    if it reports none."""
     lines = _read(file).splitlines()
     fields = next((x.split() for x in lines if x.startswith("MemAvailable:")), [])
     return int(fields[1]) * 1024 if len(fields) == 3 and fields[1].isdecimal() else None
@@ -144,7 +144,7 @@ def container_memory(folder: Path = CGROUP) -> int | None:
     ):
         most, used = (_read(place / name).strip() for name in (limit, usage))
         if not (most.isdecimal() and used.isdecimal()):
-            continue  # "max" is no limit
+            continue  # "max" is not a limit
         stat = dict(x.split()[:2] for x in _read(place / "memory.stat").splitlines())
         return int(most) - int(used) + int(stat.get(cached, 0))
     return None

@@ -29,7 +29,7 @@ class NameTable(Protocol):
     STACKS: Mapping[str, str]
 
     def read_config(self, fields: Fields, dtype: str) -> Any:
-        """Returns the configuration that config.json describes, its activations of
+        """Returns the configuration that config.json describes, with activations of
         `dtype`. Raises ValueError for one that no model of the family has."""
 
     def write_config(
@@ -58,6 +58,6 @@ BY_MODEL_TYPE = {
 
 
 def of(config: Any) -> NameTable:
-    """Returns the names of a configuration's family. Raises ValueError for one of no
-    family."""
+    """Returns the names of a configuration's family. Raises ValueError for a
+    configuration of no family."""
     return BY_FAMILY[families.of(config).name]

@@ -13,8 +13,8 @@ from specjax.checkpoints.archive import (
     Names,
     Part,
     Source,
+    embedding_names,
     sources,
-    table_of,
 )
 from specjax.checkpoints.fields import Fields
 from specjax.models import gpt
@@ -72,7 +72,9 @@ def read_config(fields: Fields, dtype: str) -> gpt.Config:
     sizes = field.sizes(fields, SIZES)
     dim, heads = sizes["dim"], sizes["num_heads"]
     if dim % heads:
-        raise ValueError(f"config.json: n_embd {dim} is no multiple of n_head {heads}")
+        raise ValueError(
+            f"config.json: n_embd {dim} is not a multiple of n_head {heads}"
+        )
     inner, tied = field.size(fields, "n_inner", 4 * dim), fields.get(TIE, True)
     return gpt.Config(**sizes, mlp_dim=inner, dtype=dtype, learned=True, tied=tied)
 
@@ -113,9 +115,9 @@ def names(config: gpt.Config, fields: Fields, stored: Collection[str] = ()) -> N
     del fields
     bare = EMBEDDING in stored or "wpe.weight" in stored
     prefix = "" if bare else PREFIX
-    table, copies = table_of(prefix + EMBEDDING, READOUT, config.tied, stored)
+    table, copies = embedding_names(prefix + EMBEDDING, READOUT, config.tied, stored)
     found = {"embedding": Source(table), "positions": Source(f"{prefix}wpe.weight")}
-    found |= sources([("norm", "ln_f", NORM)], of=prefix)
+    found |= sources([("norm", "ln_f", NORM)], stored_prefix=prefix)
     for i in range(config.num_layers):
         found |= sources(LAYER, f"layers_{i}/", f"{prefix}h.{i}.")
     if not config.tied:

@@ -20,8 +20,8 @@ from specjax.checkpoints.archive import (
     Names,
     Row,
     Source,
+    embedding_names,
     sources,
-    table_of,
 )
 from specjax.checkpoints.fields import Fields
 from specjax.models import llama
@@ -116,15 +116,15 @@ KINDS = {
 WITHIN = {"gemma3": "gemma3_text"}
 
 
-def kind_of(fields: Fields) -> tuple[Kind, Fields]:
-    """Returns the kind of a config.json, and its fields where they are there or have a
-    default. Raises ValueError for classes and fields that are not known."""
+def read_kind(fields: Fields) -> tuple[Kind, Fields]:
+    """Returns the kind of a config.json, and those of its fields that are there or have
+    a default. Raises ValueError for unknown classes and fields."""
     name = fields["model_type"]
     classes, tower = ["ForCausalLM", "Model", "TextModel"], name in WITHIN
     if tower:
         classes = ["ForConditionalGeneration", "Model"]
         field.refuse_read(fields, ("text_config",))
-        fields = inner(fields)
+        fields = text_fields(fields)
         name = WITHIN[name]
     kind = KINDS[name]
     known = [kind.called + suffix for suffix in classes]
@@ -139,7 +139,8 @@ def kind_of(fields: Fields) -> tuple[Kind, Fields]:
 
 
 def _without_plain_types(fields: Fields, kind: Kind) -> Fields:
-    """Removes the types of layers that a family states though its layers are alike."""
+    """Returns the fields without the types of layers, where a family states them though
+    its layers are all alike."""
     types = fields.get("layer_types")
     if "layer_types" in kind.read or not isinstance(types, list):
         return fields
@@ -148,9 +149,10 @@ def _without_plain_types(fields: Fields, kind: Kind) -> Fields:
     return fields | {"layer_types": None} if {*map(str, types)} == {plain} else fields
 
 
-def inner(fields: Fields) -> Fields:
-    """Returns the text's own fields; those around it say how a text ends, and whether
-    its readout is tied. Raises ValueError for none."""
+def text_fields(fields: Fields) -> Fields:
+    """Returns the fields of the text model in a config.json of several models; the
+    outer fields say how a text ends, and whether its readout is tied. Raises ValueError
+    where there is no text model."""
     text = fields.get("text_config")
     if not isinstance(text, dict):
         raise field.field_error("text_config", "an object", text)
@@ -177,9 +179,9 @@ def read_rotation(
     stated: Fields, positions: int | None
 ) -> tuple[Rotation, Rotation | None]:
     """Returns the rotation of all layers, and that of the local ones where it differs.
-    Raises ValueError for one that is not known."""
-    base, scaling = stated["rope_theta"], _object(stated, "rope_scaling")
-    whole = _object(stated, "rope_parameters")
+    Raises ValueError for an unknown kind of rotation."""
+    base, scaling = stated["rope_theta"], _field_object(stated, "rope_scaling")
+    whole = _field_object(stated, "rope_parameters")
     if "rope_local_base_freq" not in stated:
         base = BASE if base is None else base
         return _rotation(scaling or whole, base, positions), None
@@ -188,7 +190,7 @@ def read_rotation(
             raise ValueError(
                 f"config.json: rope_parameters has {name}; known are {FULL}, {SLIDING}"
             )
-    full, sliding = (_object(whole, name) for name in (FULL, SLIDING))
+    full, sliding = (_field_object(whole, name) for name in (FULL, SLIDING))
     older = scaling.get("type") not in (None, "default")
     if older and scaling.get("rope_type") is None:
         raise ValueError(
@@ -202,7 +204,7 @@ def read_rotation(
     return full, _rotation(sliding, nearby, positions)
 
 
-def _object(fields: Fields, name: str) -> Fields:
+def _field_object(fields: Fields, name: str) -> Fields:
     value = fields.get(name)
     if value is None:
         return {}
@@ -238,8 +240,8 @@ def _rotation(scaling: Fields, base: float, positions: int | None) -> Rotation:
 
 
 def write_rotation(config: llama.Config) -> Fields:
-    """Returns the fields of rotary positions as versions before 5 have them, which
-    later versions read too."""
+    """Returns the fields of rotary positions as versions of transformers before 5 have
+    them, which later versions read too."""
     rotation, local = config.rotation, config.local_rotation
     scaling: Fields | None = None
     if (stretch := rotation.stretch) is not None:
@@ -285,17 +287,17 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 def read_config(fields: Fields, dtype: str) -> llama.Config:
     """Reads sizes from config.json. Raises ValueError for a field that the model does
     not support."""
-    kind, stated = kind_of(fields)
+    kind, stated = read_kind(fields)
     vocab, dim, mlp_dim, layers, heads = (field.size(stated, name) for name in SIZES)
     key_heads = field.size(stated, "num_key_value_heads", heads)
     if heads % key_heads:
         raise ValueError(
-            f"config.json: num_attention_heads {heads} is no multiple of"
+            f"config.json: num_attention_heads {heads} is not a multiple of"
             f" num_key_value_heads {key_heads}"
         )
     if stated["head_dim"] is None and dim % heads:
         raise ValueError(
-            f"config.json: hidden_size {dim} is no multiple of num_attention_heads"
+            f"config.json: hidden_size {dim} is not a multiple of num_attention_heads"
             f" {heads}, and head_dim is missing"
         )
     width = field.size(stated, "head_dim", dim // heads)
@@ -328,13 +330,13 @@ def read_config(fields: Fields, dtype: str) -> llama.Config:
         window=window,
         local=local,
         scale=_scale(stated, width),
-        score_cap=_cap(stated, "attn_logit_softcapping"),
-        logit_cap=_cap(stated, "final_logit_softcapping"),
+        score_cap=_cap_or_none(stated, "attn_logit_softcapping"),
+        logit_cap=_cap_or_none(stated, "final_logit_softcapping"),
     )
 
 
 def _window(stated: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
-    """Returns how many tokens the local layers see, and which layers these are."""
+    """Returns how many tokens the local layers see, and which layers are local."""
     window = stated.get("sliding_window")
     if not field.truth(stated, "use_sliding_window", True):
         window = None
@@ -358,7 +360,7 @@ def _window(stated: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
 
 
 def _types(stated: Fields, window: int | None, layers: int) -> list[str]:
-    """Returns the types of layers where only the family says them."""
+    """Returns the types of layers where they follow from the family alone."""
     if "max_window_layers" in stated:  # Qwen
         first = field.whole_number(stated, "max_window_layers") if window else layers
         local = [i >= first for i in range(layers)]
@@ -379,13 +381,13 @@ def _scale(stated: Fields, width: int) -> float | None:
     return None if scalar == width else scalar**-0.5
 
 
-def _cap(stated: Fields, name: str) -> float | None:
+def _cap_or_none(stated: Fields, name: str) -> float | None:
     return None if stated.get(name) is None else field.number(stated, name)
 
 
 def ends(fields: Fields, config: llama.Config) -> tuple[int | None, tuple[int, ...]]:
     """Returns the ids that a text starts and ends with."""
-    _, stated = kind_of(fields)
+    _, stated = read_kind(fields)
     start = field.token(stated, "bos_token_id", config.vocab)
     return start, field.tokens(stated, "eos_token_id", config.vocab)
 
@@ -440,7 +442,7 @@ def _check_written(config: llama.Config, fields: Fields) -> None:
     unlike = [
         name
         for name, a, b in zip(config._fields, config, back, strict=True)
-        if a != b and not _close(a, b)
+        if a != b and not _nearly_equal(a, b)
     ]
     if unlike:
         raise ValueError(
@@ -449,7 +451,7 @@ def _check_written(config: llama.Config, fields: Fields) -> None:
         )
 
 
-def _close(a: Any, b: Any) -> bool:
+def _nearly_equal(a: Any, b: Any) -> bool:
     return isinstance(a, float) and math.isclose(a, b or 0)
 
 
@@ -460,7 +462,7 @@ def names(config: llama.Config, fields: Fields, stored: Collection[str] = ()) ->
     held = (prefix for prefix in PREFIXES if prefix + EMBEDDING in stored)
     prefix = next(held, "model.")
     readout = PREFIXES[prefix] + READOUT
-    table, copies = table_of(prefix + EMBEDDING, readout, config.tied, stored)
+    table, copies = embedding_names(prefix + EMBEDDING, readout, config.tied, stored)
     found = {"embedding": Source(table), "norm/scale": Source(f"{prefix}norm.weight")}
     layer = _layer(config)
     for i in range(config.num_layers):

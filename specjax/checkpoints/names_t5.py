@@ -13,7 +13,7 @@ from specjax.checkpoints.archive import (
     UNBIASED,
     Names,
     Source,
-    layers_of,
+    count_layers,
     sources,
 )
 from specjax.checkpoints.fields import Fields
@@ -107,9 +107,9 @@ def read_config(fields: Fields, dtype: str) -> t5.Config:
 
 
 def with_pieces(config: t5.Config, pieces: int | None = None) -> t5.Config:
-    """Returns the same sizes with a vocabulary of so many pieces; None is the number of
-    published models of this vocabulary, else all. Raises ValueError for more pieces
-    than ids."""
+    """Returns the same sizes with a vocabulary of `pieces` pieces; None stands for the
+    number in published models of this vocabulary, else for all ids. Raises ValueError
+    for more pieces than ids."""
     vocab = config.vocab
     if pieces is None:
         pieces = PIECES if vocab == PADDED_VOCAB else vocab
@@ -120,7 +120,7 @@ def with_pieces(config: t5.Config, pieces: int | None = None) -> t5.Config:
 
 def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]]:
     """Returns the ids that a decoder's text starts and ends with. Raises ValueError
-    where none are named."""
+    where the fields name none."""
     vocab = config.vocab
     first = fields.get("model_type", MODEL_TYPE) != MODEL_TYPE  # has one of its own
     pad = field.token(fields, "pad_token_id", vocab, default=t5.PAD)
@@ -192,9 +192,11 @@ def _stack(stack: str, layers: int, config: t5.Config) -> dict[str, Source]:
     return found
 
 
-def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5.Config:
+def infer_sizes(
+    arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str
+) -> t5.Config:
     """Infers sizes from the shapes of a T5X checkpoint's arrays, which have our names.
-    Raises ValueError for arrays of no T5."""
+    Raises ValueError for arrays that are not a T5's."""
     each = "encoder/layers_0/relpos_bias/rel_embedding"
     first = (
         "token_embedder/embedding",
@@ -205,19 +207,19 @@ def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5
     missing = [name for name in first if name not in arrays]
     if missing:
         some = ", ".join(sorted(arrays)[:5])
-        raise ValueError(f"{where} is no T5: no {missing[0]} among {some}, ...")
+        raise ValueError(f"{where} is not a T5: no {missing[0]} among {some}, ...")
     shapes = [arrays[name].shape for name in first]
     for name, shape in zip(first, shapes, strict=True):
         if len(shape) != 2 or 0 in shape:
-            raise ValueError(f"{where} is no T5: {name} is {shape}, not a matrix")
+            raise ValueError(f"{where} is not a T5: {name} is {shape}, not a matrix")
     table, bias, query, out = shapes
     if query[1] % bias[0]:
         raise ValueError(
-            f"{where} is no T5: {first[2]} is {query} for {bias[0]} heads, which"
+            f"{where} is not a T5: {first[2]} is {query} for {bias[0]} heads, which"
             " divide its width"
         )
     vocab, dim = table
-    layers = {name: layers_of(arrays, pattern) for name, pattern in STACKS.items()}
+    layers = {name: count_layers(arrays, pattern) for name, pattern in STACKS.items()}
     config = t5.Config(
         vocab=vocab,
         dim=dim,

@@ -15,8 +15,8 @@ from specjax.checkpoints.archive import (
     Names,
     Row,
     Source,
+    embedding_names,
     sources,
-    table_of,
 )
 from specjax.checkpoints.fields import Fields
 from specjax.models.whisper import Config
@@ -54,8 +54,8 @@ def layers(
 
 
 def layer_sources(config: Config, layers: Layers, at: str) -> dict[str, Source]:
-    """Returns the sources of all layers of both stacks. at: a pattern of the beginning
-    of their names, by the stack and the number of a layer."""
+    """Returns the sources of all layers of both stacks. at: a pattern of how their
+    names begin, given the stack and the number of a layer."""
     found: dict[str, Source] = {}
     for stack, rows in layers.items():
         for i in range(getattr(config, f"{stack}_layers")):
@@ -133,7 +133,7 @@ def read_config(fields: Fields, dtype: str) -> Config:
     config = Config(**sizes, frames=frames, dtype=dtype)
     if config.dim % config.num_heads or config.dim % 2:
         raise ValueError(
-            f"config.json: d_model {config.dim} is no multiple of 2 and of the"
+            f"config.json: d_model {config.dim} is not a multiple of 2 and of the"
             f" {config.num_heads} heads"
         )
     return config
@@ -173,12 +173,12 @@ def names(config: Config, fields: Fields, stored: Collection[str] = ()) -> Names
     written."""
     del fields
     prefix = "" if EMBEDDING in stored else PREFIX
-    table, copies = table_of(prefix + EMBEDDING, READOUT, True, stored)
+    table, copies = embedding_names(prefix + EMBEDDING, READOUT, True, stored)
     found = {
         "encoder/positions": Source(f"{prefix}encoder.embed_positions.weight"),
         "decoder/embedding": Source(table),
         "decoder/positions": Source(f"{prefix}decoder.embed_positions.weight"),
     }
-    found |= sources((*CONVOLUTIONS, *LAST), of=prefix)
+    found |= sources((*CONVOLUTIONS, *LAST), stored_prefix=prefix)
     found |= layer_sources(config, LAYERS, prefix + "{}.layers.{}.")
     return Names(found, copies)

@@ -57,8 +57,8 @@ def is_openai(path: Path) -> bool:
 
 
 def open_file(path: Path, dtype: str) -> tuple[Config, Archive, Names]:
-    """Returns sizes, weights and their names, of a file or of the only one of a folder.
-    Raises ValueError for a file that cannot be read."""
+    """Returns the sizes, the weights and their names, of a file or of the only one of a
+    folder. Raises ValueError for a file that cannot be read."""
     file = path if path.is_file() else _single_file(path)
     assert file is not None  # see `is_openai`
     held = _read(file)
@@ -98,8 +98,8 @@ def _read(file: Path) -> dict[str, Any]:
     parts = [held.get(key) for key in (DIMS, WEIGHTS)] if type(held) is dict else []
     if not parts or not all(isinstance(part, dict) for part in parts):
         raise ValueError(
-            f"{file} is no Whisper of OpenAI, which holds {DIMS} and {WEIGHTS}; other"
-            f" pickles are not read: name {FOLDER}"
+            f"{file} is not one of OpenAI's Whispers, which hold {DIMS} and {WEIGHTS};"
+            f" other pickles are not read: name {FOLDER}"
         )
     return held
 
@@ -119,7 +119,7 @@ def _config(file: Path, dims: dict[str, Any], dtype: str) -> Config:
     config = Config(**sizes, mlp_dim=WIDER * sizes["dim"], dtype=dtype)
     if config.dim % config.num_heads or config.dim % 2:
         raise ValueError(
-            f"{file}: {config.dim} features are no multiple of 2 and of the"
+            f"{file}: {config.dim} features are not a multiple of 2 and of the"
             f" {config.num_heads} heads"
         )
     return config

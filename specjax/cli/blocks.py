@@ -40,7 +40,7 @@ class Block(NamedTuple):
         return f"block {self.number}"
 
 
-def cut(path: Path, size: int, how: str = "") -> Iterator[Block]:
+def split_file(path: Path, size: int, how: str = "") -> Iterator[Block]:
     """Yields the blocks of a file of prompts, `size` prompts each but the last.
 
     how: a digest of the settings that their texts are decoded with. Raises ValueError
@@ -85,9 +85,9 @@ def check(path: Path, model: Pretrained, new_tokens: int) -> int:
     """Returns the number of prompts in a file, after a check that the model can
     continue each of them by `new_tokens` tokens.
 
-    Raises ValueError as `cut`, and for the first line that fails, with its number and
-    the fix."""
-    next(cut(path, 1))
+    Raises ValueError as `split_file` does, and for the first line that fails, with its
+    number and the fix."""
+    next(split_file(path, 1))
     prompts.check_reads(model)
     with path.open("rb") as file:
         lines = progress.track(iterate_prompts(file), "prompts checked")
@@ -98,7 +98,8 @@ def check(path: Path, model: Pretrained, new_tokens: int) -> int:
 
 
 def check_line(where: str, line: bytes, model: Pretrained, new_tokens: int) -> bool:
-    """Returns True. Raises ValueError as `check`."""
+    """Returns True for a line that the model can continue. Raises ValueError as `check`
+    does."""
     at_place(where, prompt_fields.check, line)
     read = prompts.gather([where], [prompt_fields.parse(line)], model)
     length, most = len(read.tokens[0]), model.model.slots
@@ -162,7 +163,7 @@ def join(folder: Path, blocks: Iterable[Block], path: Path) -> int:
     Raises ValueError where a text is missing or there twice."""
     count = 0
 
-    def every() -> Iterator[str]:
+    def all_texts() -> Iterator[str]:
         nonlocal count
         for block in blocks:
             with texts_path(folder, block).open(encoding="utf-8") as file:
@@ -181,5 +182,5 @@ def join(folder: Path, blocks: Iterable[Block], path: Path) -> int:
                     " start the same command again"
                 )
 
-    write_whole(path, every())
+    write_whole(path, all_texts())
     return count

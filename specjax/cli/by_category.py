@@ -25,7 +25,8 @@ def measure(
     prompts: Prompts,
     setting: WalltimeSetting,
 ) -> int:
-    """Measures, saves and prints one record per group of questions, named "ROW, GROUP".
+    """Measures, saves and prints one record for each group of questions, named "ROW,
+    GROUP".
 
     Returns 1 if a record could not be saved, else 0."""
     start, name = time.monotonic(), pair.draft.name
@@ -60,7 +61,7 @@ def measure(
 
 
 def report(rows: dict[str, dict]) -> None:
-    """Prints one line per group of questions, the line of all questions last."""
+    """Prints one line for each group of questions, the line of all questions last."""
     *_, whole = rows.values()
     print(f"{whole['target']} with {whole['draft']}, gamma = {whole['gamma']}")
     print(f"{standardized(whole)}, one text at a time, rounds: {whole['rounds']}")
@@ -87,7 +88,7 @@ def report(rows: dict[str, dict]) -> None:
 
 
 def table(rows: dict[str, dict]) -> list[str]:
-    """Returns a line of headings, and one line per group."""
+    """Returns a line of headings, and one line for each group."""
     form = "{:16}{:>9}{:>7}{:>8}{:>8}{:>8}{:>8}  {}"
     head = ["", "questions", "turns", "length", "tok/s", "drafted", "speedup", "95 %"]
     lines = [form.format(*head)]

@@ -105,8 +105,7 @@ def write_page(flags: argparse.Namespace, record: dict) -> bool:
 def score_texts(
     pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting
 ) -> tuple[Text, scoring.Scores | None]:
-    """Returns texts of the target alone, and the draft's scores at each of their
-    tokens.
+    """Returns texts of the target alone, and the draft's scores at each token of them.
 
     The scores are None for a draft without probabilities."""
     target, draft = both = pair.target, pair.draft
@@ -202,7 +201,7 @@ def table(row: dict) -> list[str]:
 
 
 def same_text(row: dict) -> str:
-    """Returns in plain words whether a draft changes the texts."""
+    """Returns in plain words whether the draft changes the texts."""
     guarantee, texts = row["exactness"], row["texts"]
     exact = guarantee in guarantees.EXACT
     if guarantees.is_unknown(guarantee):

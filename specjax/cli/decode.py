@@ -145,7 +145,7 @@ def check_models(setting: Setting) -> tuple[Pretrained, tuple[Path, ...]]:
 
 
 def read_text(name: str) -> str:
-    """Returns the text in a file. Raises ValueError for a file that is none."""
+    """Returns the text in a file. Raises ValueError for a file that is not text."""
     try:
         return Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -243,8 +243,8 @@ def with_prompt_fields(line: tuple[int, bytes], row: dict[str, Any]) -> dict[str
 
 
 def load_models(setting: Setting) -> tuple[Pretrained, DraftSource | None]:
-    """Returns target and draft; None in its place where none is named, or no token of
-    it is asked for."""
+    """Returns the target and the draft; None as the draft where none is named, or no
+    token of one is used."""
     if setting.draft == ALONE or setting.decode.gamma == 0:
         return drafts.load_target(setting.target, setting.dtype), None
     return shared.load_pair((setting.target, setting.draft), setting.dtype)

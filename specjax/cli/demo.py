@@ -251,18 +251,19 @@ def block(title: str, seconds: float) -> None:
 def show(
     tokenizer: Tokenizer, length: int, steps: Iterable, begin: int = 0
 ) -> tuple[np.ndarray, list[Step]]:
-    """Prints the text as it grows, from token `begin` on; returns it and its steps.
+    """Prints the text as it grows, from token `begin` on; returns the text and its
+    steps.
 
     length: the number of tokens of the prompt."""
     texts, trace = [np.zeros(length, int)], []
 
-    def grown() -> Iterator[np.ndarray]:
+    def record_steps() -> Iterator[np.ndarray]:
         for ids, info in steps:
             trace.append(make_step(ids[len(texts[-1]) :], info))
             texts.append(ids)
             yield ids[begin:]
 
-    for part in stream(tokenizer, grown()):
+    for part in stream(tokenizer, record_steps()):
         print(part, end="", flush=True)
     print()
     return texts[-1], trace
@@ -333,8 +334,8 @@ def summarize(it: dict) -> None:
 
 
 def repetition(ids: np.ndarray, length: int) -> float:
-    """Returns the share of tokens after `length` that repeat, which are easy to
-    draft."""
+    """Returns the share of the tokens after `length` that repeat earlier text, which
+    are easy to draft."""
     marks = scoring.find_repeats(ids)[length:]
     return float(marks.mean()) if marks.size else 0.0
 
@@ -350,8 +351,8 @@ def first_difference(*texts: np.ndarray) -> int | None:
     return next((at for at, ids in columns if len(set(ids)) > 1), None)
 
 
-def sameness(differ: int | None, greedy: bool) -> str:
-    if not greedy:
+def sameness(differ: int | None, is_greedy: bool) -> str:
+    if not is_greedy:
         return "two samples of one distribution; equal only by chance"
     if differ is None:
         return "identical"

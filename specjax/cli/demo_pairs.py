@@ -98,11 +98,11 @@ def choose(flags: argparse.Namespace) -> DemoPair:
     return pair
 
 
-def find_model(name: str, below: str | None) -> str:
+def find_model(name: str, folder: str | None) -> str:
     """Returns the folder of a size, or the name itself where it is not a size."""
-    place = Path(below or FOLDER) / name
+    place = Path(folder or FOLDER) / name
     is_name = name in BUNDLED or drafts.is_draft_name(name) or "/" in name
-    if is_name or (below is None and name not in SIZES):
+    if is_name or (folder is None and name not in SIZES):
         return name
     if (place / CONFIG).is_file():
         return str(place.absolute())

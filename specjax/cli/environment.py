@@ -2,7 +2,8 @@
 
 A worker starts in a folder of its launcher's choice, in which another `specjax` may
 lie, and cannot import a module that lies beside the prompts. `import_variables` make it
-import the `specjax` of its parent, and `run_in` gives it the parent's folder and path.
+import the `specjax` of its parent, and `run_in_environment` gives it the parent's
+folder and path.
 """
 
 import contextlib
@@ -18,7 +19,8 @@ INHERITED = "JAX_", "XLA_", "SPECJAX_", "HF_"  # begin the names of what setting
 
 
 class Environment(NamedTuple):
-    """The place of a process. folder: the current one. path: `sys.path`, absolute."""
+    """The environment of a process. folder: the current one. path: `sys.path`,
+    absolute."""
 
     folder: str
     path: tuple[str, ...]
@@ -31,8 +33,8 @@ def current() -> Environment:
     )
 
 
-def run_in(world: Environment, function: Callable, *arguments: Any) -> Any:
-    """Returns the value of a function that is called in another process's environment.
+def run_in_environment(world: Environment, function: Callable, *arguments: Any) -> Any:
+    """Calls a function in the environment of another process, and returns its value.
 
     The folders are used as far as this machine has them."""
     with contextlib.suppress(OSError):
@@ -42,7 +44,8 @@ def run_in(world: Environment, function: Callable, *arguments: Any) -> Any:
 
 
 def import_variables() -> dict[str, str]:
-    """Returns variables with which any process imports the modules that this one does.
+    """Returns the variables with which any process can import the modules that this one
+    does.
 
     Such a process imports nothing from its own folder."""
     installed = {sysconfig.get_path(name) for name in ("purelib", "platlib")}

@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def entry(name: str) -> dict:
-    """Returns the entry of a model for --json. path: None until it is fetched."""
+    """Returns the entry of a model in --json. path: None until the model is fetched."""
     model = published.MODELS[name]
     path = str(published.path(name)) if published.is_whole(name) else None
     return {

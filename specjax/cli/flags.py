@@ -129,7 +129,7 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
 
 
 def read_config(flags: argparse.Namespace, **settings: Any) -> DecodeConfig:
-    """Returns the settings that a command decodes by.
+    """Returns the settings that a command decodes with.
 
     Args:
       flags: those of its flags that have the name of a setting.
@@ -141,7 +141,8 @@ def read_config(flags: argparse.Namespace, **settings: Any) -> DecodeConfig:
 
 @contextlib.contextmanager
 def use_mesh(parser: Parser, text: str) -> Iterator[None]:
-    """Uses the mesh of --mesh (`mesh.using`); too few devices end the command."""
+    """Uses the mesh of --mesh in a `with` block (`mesh.using`); too few devices end the
+    command."""
     with contextlib.ExitStack() as stack:
         with parser.report_errors():
             stack.enter_context(mesh.using(text))

@@ -1,4 +1,4 @@
-"""A launcher of processes on this machine: `python -m specjax.cli.local TASK` is one.
+"""A launcher of processes on this machine; `python -m specjax.cli.local TASK` is one.
 
 A worker and its child processes form a process group. Ctrl-C in a terminal therefore
 reaches their parent alone, which then ends the group: no worker is left, and none
@@ -58,7 +58,7 @@ class Local(NamedTuple):
         return job
 
     def devices(self) -> list[int]:
-        """Returns the numbers of the GPUs for the next worker."""
+        """Returns the numbers of the GPUs that the next worker gets."""
         busy = {n for job in self.running if not job.done() for n in job.devices}
         every = range(len(glob.glob(DEVICES)))
         return sorted(every, key=lambda number: number in busy)[: self.gpus or 0]
@@ -91,7 +91,8 @@ class Job(NamedTuple):
         raise RuntimeError(": ".join(filter(None, [how, last_line])))
 
     def cancel(self, check: bool) -> None:
-        """Ends the worker and its child processes. check: ignored."""
+        """Ends the worker and its child processes. check: an argument of other
+        launchers, ignored."""
         for number, wait in (signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)

@@ -159,7 +159,7 @@ def make_parser() -> Parser:
 
 
 def effort_in_words(name: str) -> str:
-    """Returns the defaults of a flag, for its help."""
+    """Returns the defaults of a flag for each --effort, for its help."""
     values = (effort[name] for effort in (BRIEF, THOROUGH))
     brief, thorough = (" ".join(map(str, np.atleast_1d(value))) for value in values)
     return f"; default {brief}, or {thorough} with --thorough"

@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
-    """Prints a block per dtype, and returns the fields of --json."""
+    """Prints the lines of each dtype, and returns the fields of --json."""
     config = shared.read_config(flags, new_tokens=flags.tokens)
     gammas, sizes = tuple(sorted(set(flags.gammas))), (flags.texts, flags.batch)
     setting = DivergenceSetting(config, gammas, *sizes)

@@ -42,14 +42,14 @@ def run(parser: Parser, flags: argparse.Namespace) -> int:
                 )
         saving.prepare()
 
-    def explained() -> dict:
+    def explain_dtypes() -> dict:
         records = []
         for dtype in flags.dtype or ["float32"]:
             records.append(explain_dtype(parser, flags, dtype))
             saved.append(saving.append(records[-1]))
         return {"records": records}
 
-    console.print_document(flags.json, explained)
+    console.print_document(flags.json, explain_dtypes)
     return int(not all(saved))
 
 

@@ -22,7 +22,8 @@ def record(
     *,
     inputs: Mapping[str, str],
 ) -> dict:
-    """Returns a record of a row, as `specjax compare` and the experiments read it.
+    """Returns a record of a row, in the form that `specjax compare` and the experiments
+    read.
 
     Args:
       flags: those of the command.
@@ -59,7 +60,7 @@ def print_line(flags: argparse.Namespace, line: str) -> None:
 
 
 class Saving:
-    """A file to append to, and a partial one beside it for unfinished measurements.
+    """A file to append records to, and a file beside it for unfinished measurements.
 
     path: None saves nothing. inputs: digests of the measured files, for `record`."""
 

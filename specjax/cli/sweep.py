@@ -80,8 +80,7 @@ class Tasks(NamedTuple):
         return workers.submit(self.launcher, work, command(row, part.parent))
 
     def keep(self, row: RowFile, host: str) -> str:
-        """Takes over a record from a worker, and returns whether it is new, in
-        words."""
+        """Takes over a record from a worker, and returns in words whether it is new."""
         part, path = self.part(row), self.out / f"{row.table}.jsonl"
         record, old = find_record(part, row), find_record(path, row)
         if record is not None and record != old:

@@ -62,7 +62,7 @@ def list_blocks(setting: Setting) -> Iterator[Block]:
     text = json.dumps(describe(setting), sort_keys=True)
     how = hashlib.sha256(text.encode()).hexdigest()
     assert setting.block is not None
-    return blocks.cut(setting.prompts, setting.block, how)
+    return blocks.split_file(setting.prompts, setting.block, how)
 
 
 def read_setting(folder: Path) -> dict[str, Any]:
@@ -74,15 +74,15 @@ def read_setting(folder: Path) -> dict[str, Any]:
 
 
 def is_joined(setting: Setting, every: list[Block]) -> bool:
-    """Returns whether the texts of these blocks are in one file."""
+    """Returns whether the texts of all these blocks are in one file."""
     return read_setting(setting.folder).get("joined") == [
         block.digest for block in every
     ]
 
 
 def prepare(setting: Setting) -> None:
-    """Makes the folder, or checks that it has the same settings and some of the
-    prompts.
+    """Creates the folder, or checks that an existing one has the same settings and some
+    of these prompts.
 
     Blocks of the same prompts keep their texts. Raises ValueError for any other folder.
     """

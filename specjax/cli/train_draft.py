@@ -32,8 +32,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(parser: console.Parser, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Trains, and returns the fields of --json: the folder of the draft, and what was
-    measured of held-out texts at its last step."""
+    """Trains, and returns the fields of --json: the folder of the draft, and what its
+    last step measured on held-out texts."""
     start = time.monotonic()
     try:
         from specjax.training import train_draft
@@ -59,8 +59,8 @@ def run(parser: console.Parser, chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def make_setting(chosen: argparse.Namespace) -> "Setting":
-    """Returns what the flags say. Raises ValueError for flags that do not go
-    together."""
+    """Returns the setting that the flags describe. Raises ValueError for flags that do
+    not go together."""
     from specjax.training.loop import Recipe
     from specjax.training.train_draft import Setting
 
@@ -127,18 +127,18 @@ def make_parser() -> console.Parser:
     texts = parser.add_argument_group("texts")
     add = texts.add_argument
 
-    def whole(name: str, default: int, help: str, least: int = 1) -> None:
+    def add_whole_number(name: str, default: int, help: str, least: int = 1) -> None:
         kind = count if least else console.whole_number(0, 2**31 - 1)
         add(name, type=kind, default=default, metavar="N", help=f"{help}; {default}")
 
-    whole("--texts", 320, "that the target writes")
-    of_greedy = "of these one in so many is greedy, the others are sampled; 0 for none"
-    whole("--greedy-every", 2, of_greedy, least=0)
-    whole("--tokens", 64, "new tokens of such a text")
-    whole("--longest", 32, "leave out beginnings of more tokens")
-    whole("--together", 32, "texts that are written or read together")
-    whole("--length", 128, "tokens that a text of --data is cut to")
-    whole("--held-out", 32, "texts that are measured on, never trained on")
+    add_whole_number("--texts", 320, "that the target writes")
+    of_greedy = "one in this many of these is greedy, others are sampled; 0 for none"
+    add_whole_number("--greedy-every", 2, of_greedy, least=0)
+    add_whole_number("--tokens", 64, "new tokens of such a text")
+    add_whole_number("--longest", 32, "leave out beginnings of more tokens")
+    add_whole_number("--together", 32, "texts that are written or read together")
+    add_whole_number("--length", 128, "tokens that a text of --data is cut to")
+    add_whole_number("--held-out", 32, "texts that are measured on, never trained on")
 
     draft = parser.add_argument_group("draft")
     add = draft.add_argument
@@ -151,7 +151,7 @@ def make_parser() -> console.Parser:
         " EAGLE-3 head's, or of each blockwise head (as many as the target has)",
         "--num-heads": "of attention; default: 2, for a head half of the target's",
         "--heads": "of Medusa, or blockwise parallel ones; 3",
-        "--turns": "an EAGLE-3 head learns to draft so many tokens; 2",
+        "--turns": "an EAGLE-3 head learns to draft this many tokens; 2",
     }
     for name, help in sizes.items():
         add(name, type=count, metavar="N", help=help)
@@ -173,17 +173,17 @@ def make_parser() -> console.Parser:
     share = console.number(0.0, 1.0)
     of_decay = "weight of each drafted token relative to the one before; %(default)s"
     add("--decay", type=share, default=0.8, metavar="W", help=of_decay)
-    whole("--steps", 320, "batches")
-    whole("--batch", 4, "texts of a batch")
-    whole("--parts", 1, "of a batch, one after another, to save memory")
+    add_whole_number("--steps", 320, "batches")
+    add_whole_number("--batch", 4, "texts of a batch")
+    add_whole_number("--parts", 1, "of a batch, one after another, to save memory")
     rate = console.number(0.0, 1.0, above=True)
     each = ", ".join(f"{kind} {value:g}" for kind, value in RATES.items())
     add("--rate", type=rate, metavar="R", help=f"of learning; default: {each}")
-    whole("--warmup", 10, "steps in which the rate rises from 0", least=0)
-    whole("--fall", 240, "last steps, in which it falls to 0", least=0)
+    add_whole_number("--warmup", 10, "steps in which the rate rises from 0", least=0)
+    add_whole_number("--fall", 240, "last steps, in which it falls to 0", least=0)
     add("--weight-decay", type=share, default=0.0, metavar="W", help="of AdamW; 0")
     shared.add(parser, "mesh", "seed")
-    whole("--save-every", 50, "steps; and every five minutes")
-    whole("--evaluate-every", 50, "steps")
+    add_whole_number("--save-every", 50, "steps; and every five minutes")
+    add_whole_number("--evaluate-every", 50, "steps")
     console.add_json(parser)
     return parser

@@ -73,8 +73,8 @@ def listen(parser: Parser, flags: argparse.Namespace) -> int:
 
 
 def join_temperatures(words: Sequence[str]) -> list[str]:
-    """Returns the words with temperatures that are separated by spaces joined by
-    commas.
+    """Returns the command's words, with the values of --temperature that were separated
+    by spaces joined by commas.
 
     No file name is then taken for a temperature, nor a temperature for a file."""
     kept: list[str] = []
@@ -144,7 +144,7 @@ def make_parser() -> Parser:
     )
     of_steps += f" {','.join(f'{step:g}' for step in steps)}"
     add(*TEMPERATURES, type=temperatures, metavar="LIST", default=steps, help=of_steps)
-    of_top_k = "both models keep this many of the likeliest ids; default: all"
+    of_top_k = "both models keep this many of the most likely ids; default: all"
     add("--top_k", type=setting_type("top_k"), help=of_top_k)
     of_context = "use the text so far as context of each window; default: yes"
     add("--context", action=boolean, default=True, help=of_context)

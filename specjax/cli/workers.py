@@ -28,7 +28,7 @@ Task = TypeVar("Task")
 
 
 class Outcome(NamedTuple):
-    """The end of a task. died: its worker was lost, which is no error of the task.
+    """The end of a task. died: its worker was lost, which is not an error of the task.
     error: a message, or "". host: the machine."""
 
     died: bool
@@ -37,8 +37,8 @@ class Outcome(NamedTuple):
 
 
 def add(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds `--on`, `--workers` and the other flags of workers. what: the unit of a
-    task."""
+    """Adds `--on`, `--workers` and the other flags of workers. what: the name of one
+    unit of work."""
     add, whole = parser.add_argument, console.whole_number(1, 10**6)
     of_on = "where workers run; default %(default)s"
     add("--on", choices=LAUNCHERS, default="local", help=of_on)
@@ -57,8 +57,8 @@ def add(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def check(chosen: argparse.Namespace) -> None:
-    """Raises ValueError where `make_launcher` would fail, as far as can be seen
-    before."""
+    """Raises ValueError where `make_launcher` would fail, as far as that is known
+    beforehand."""
     for library, extra in NEEDS.get(chosen.on, {}).items():
         if find_spec(library) is None:
             raise ValueError(
@@ -111,8 +111,8 @@ def cluster(address: str | None, cpus: int | None, gpus: int | None) -> "Cluster
 
 
 class Cluster(NamedTuple):
-    """A launcher on Ray. ray: the module, after it has joined. options: of every
-    task."""
+    """A launcher on Ray. ray: the module, connected to a cluster. options: those of
+    every task."""
 
     ray: Any
     options: dict[str, int]
@@ -143,18 +143,19 @@ class Job(NamedTuple):
 
 
 def submit(launcher: Any, function: Callable, *arguments: Any) -> Any:
-    """Returns the job of a function call, in a worker with this process's folder and
-    path."""
+    """Returns the job of a function call, in a worker with the folder and the path of
+    this process."""
     return launcher.submit(
-        environment.run_in, environment.current(), function, *arguments
+        environment.run_in_environment, environment.current(), function, *arguments
     )
 
 
 @contextlib.contextmanager
-def set_variables(added: Mapping[str, str]) -> Iterator[None]:
-    """Adds environment variables for the processes that are started within."""
-    before = {name: os.environ.get(name) for name in added}
-    os.environ.update(added)
+def set_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Adds environment variables for the processes that are started in the `with`
+    block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

@@ -70,7 +70,7 @@ def rows(file: RowFile) -> list[RowFile]:
 
 
 def all_rows(chosen: Iterable[RowFile]) -> list[RowFile]:
-    """Returns the rows of several files. Raises ConfigError for a row that is there
+    """Returns the rows of several files. Raises ConfigError for a row that occurs
     twice."""
     found: list[RowFile] = []
     homes: dict[tuple, Path] = {}
@@ -106,7 +106,7 @@ def build(file: RowFile) -> BuiltRow:
             raise ConfigError(
                 "it has no measurement: include one of the files in gin_configs/runs/"
             )
-        with one_line_errors(ValueError, OSError, RuntimeError), on_mesh(gin):
+        with one_line_errors(ValueError, OSError, RuntimeError), row_mesh(gin):
             gin.finalize()
             row = gin.get_configurable(TableRow)()
     ignored = [str(each) for each in own if not unread.is_read(gin, each)]
@@ -115,7 +115,7 @@ def build(file: RowFile) -> BuiltRow:
     return BuiltRow(file.table, name, row, config, names, file.bindings)
 
 
-def on_mesh(gin: Any) -> contextlib.AbstractContextManager:
+def row_mesh(gin: Any) -> contextlib.AbstractContextManager:
     """Returns the context in which the weights of a row are read.
 
     It is the row's mesh if there are devices enough. Otherwise the weights are read
@@ -135,8 +135,9 @@ def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
     return gin.config_str(), tuple(map(str, own))
 
 
-def read_each(file: RowFile) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Returns what `read` returns of every row of a file, which is parsed once."""
+def read_rows(file: RowFile) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Returns what `read` returns for each row of a file, by the row's name; the file
+    is parsed once."""
     gin, path, found = import_gin(), file.path.resolve(), {}
     common, names = grid.read(gin, path)
     gin.clear_config()
@@ -186,7 +187,7 @@ def import_gin() -> Any:
 
 @contextlib.contextmanager
 def search_folders(gin: Any, folders: Sequence[str]) -> Iterator[None]:
-    """Looks for included files here, in the folders, and in the folder of the
+    """Lets gin look for included files here, in `folders`, and in the folder of the
     package."""
     prefixes, readers = gin.config._LOCATION_PREFIXES, gin.config._FILE_READERS
     before = list(prefixes), list(readers)

@@ -33,7 +33,7 @@ WORDS = {
 
 
 class Field(NamedTuple):
-    """A parameter that is set. name: of the macro that sets it, or its own."""
+    """A parameter that is set. name: that of the macro that sets it, or its own."""
 
     name: str
     parameter: str
@@ -52,7 +52,7 @@ def check(gin: Any) -> None:
 def explain_mismatch(gin: Any, field: Field) -> str | None:
     """Returns in words the values that a parameter can have, or None if its value
     fits."""
-    if not suits(gin, field.value, field.wanted):
+    if not matches_annotation(gin, field.value, field.wanted):
         return describe(field.wanted)
     several = isinstance(field.value, list | tuple)
     for value in field.value if several else [field.value]:
@@ -102,7 +102,7 @@ def resolve(gin: Any, name: str, value: Any) -> tuple[str, Any]:
     return (*chain, name)[0], value
 
 
-def suits(gin: Any, value: Any, wanted: Any) -> bool:
+def matches_annotation(gin: Any, value: Any, wanted: Any) -> bool:
     """Returns whether a value fits an annotation.
 
     It is True for values that are built later, and for annotations that are not types.
@@ -111,11 +111,11 @@ def suits(gin: Any, value: Any, wanted: Any) -> bool:
         return True
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
-        return any(suits(gin, value, each) for each in inner)
+        return any(matches_annotation(gin, value, each) for each in inner)
     if origin in SEQUENCES:
         each = inner[0] if inner[-1] is Ellipsis or len(inner) == 1 else Any
         several = isinstance(value, origin) and not isinstance(value, str)
-        return several and all(suits(gin, x, each) for x in value)
+        return several and all(matches_annotation(gin, x, each) for x in value)
     kind = origin or wanted
     if not isinstance(kind, type):
         return True

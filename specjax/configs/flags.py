@@ -85,8 +85,8 @@ def parse(
 
 
 def expand_folders(rows: Sequence[RowFile]) -> Iterator[RowFile]:
-    """Yields the rows, with a folder replaced by its files; ValueError for an empty
-    one."""
+    """Yields the rows, with a folder replaced by its files. Raises ValueError for an
+    empty folder."""
     for row in rows:
         if not row.path.is_dir():
             yield row

@@ -75,7 +75,7 @@ def measure(
     with native.products(built.row.products), mesh.using(built.row.mesh):
         measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
         seconds = time.monotonic() - start
-        origin = provenance.of(
+        origin = provenance.describe(
             measurement, built.config, seconds, built.bindings, digests=inputs
         )
     if (alone := baseline.token_ms(measured)) is not None:

@@ -16,7 +16,8 @@ WRITE = "write NAME = VALUE, and a text in quotes: NAME = 'text'"
 
 
 class ConfigError(ValueError):
-    """An error in a gin file or a binding that a person can fix, in one line."""
+    """An error in a gin file or a binding, which the user can fix; its message is one
+    line."""
 
 
 class Binding(NamedTuple):
@@ -108,14 +109,15 @@ def refuse_unread(gin: Any, own: Sequence[Binding], unread: Sequence[str]) -> No
 
 
 def advice(name: str, known: Sequence[str]) -> str:
-    """Returns the nearest of the known names as a question, or all of them."""
+    """Returns a question that names the nearest known name, or else a list of all of
+    them."""
     near = difflib.get_close_matches(name, known, 1, 0.5)
     near = near or difflib.get_close_matches(name.upper(), known, 1, 0.5)
     return f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
 
 
 def is_read(gin: Any, bound: Binding) -> bool:
-    """Returns whether the row that was built read the value of a binding."""
+    """Returns whether the row, when it was built, read the value of a binding."""
     operative = gin.config._OPERATIVE_CONFIG
     if not bound.parameter:
         return (str(bound), MACRO) in operative

@@ -89,7 +89,8 @@ def build(
         a grammar needs it.
 
     Raises:
-      ValueError: there is no form, or not one; it cannot be read, or it is too large.
+      ValueError: there is no form, or more than one; it cannot be read, or it is too
+        large.
     """
     form = read_form(schema, regex, grammar)
     if form is None:
@@ -100,7 +101,7 @@ def build(
 def automaton(
     form: Form, target: Pretrained, ends: tuple[int, ...], new_tokens: int
 ) -> TokenAutomaton:
-    """Returns the rules of a form for a target, the same object for the same form, so
+    """Returns the rules of a form for a target; for the same form the same object, so
     that a program is compiled once.
 
     Args:
@@ -166,13 +167,13 @@ def token_bytes(
 
 
 def both(first: TokenAutomaton | None, second: TokenAutomaton) -> TokenAutomaton:
-    """Returns rules that are those of `first`, if there are any, and then of
+    """Returns rules that apply those of `first`, if there are any, and then those of
     `second`."""
-    return second if first is None else _both(first, second)
+    return second if first is None else _apply_both(first, second)
 
 
 @functools.lru_cache(maxsize=32)
-def _both(first: TokenAutomaton, second: TokenAutomaton) -> TokenAutomaton:
+def _apply_both(first: TokenAutomaton, second: TokenAutomaton) -> TokenAutomaton:
     def begin(tokens: Any, length: Any) -> Any:
         return first.begin(tokens, length), second.begin(tokens, length)
 

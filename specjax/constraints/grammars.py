@@ -1,4 +1,4 @@
-"""Grammars, which the host reads by llguidance.
+"""The rules of a grammar: the library llguidance reads it on the host.
 
 A grammar has no end of states, and its parser lies on the host. The state of a text is
 the tokens that it has written, and `apply` asks the host for the masks of all texts of
@@ -34,7 +34,7 @@ NO_TOKEN = -1
 
 
 class State(NamedTuple):
-    """The tokens of a text, those after its prompt.
+    """The tokens of each text, without those of its prompt.
 
     tokens: [..., N] int32, `NO_TOKEN` behind the last. number: of them, [...] int32.
     """
@@ -44,7 +44,7 @@ class State(NamedTuple):
 
 
 class Words(NamedTuple):
-    """The vocabulary, as llguidance asks for it."""
+    """The vocabulary in the form that llguidance reads."""
 
     tokens: list[bytes]
     special_token_ids: list[int]
@@ -52,7 +52,7 @@ class Words(NamedTuple):
     bos_token_id: None = None
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Returns no tokens: no text is ever encoded here."""
+        """Returns no tokens, because no text is ever encoded here."""
         del text
         return []
 
@@ -146,8 +146,8 @@ class Host(NamedTuple):
 
 
 def open_host(grammar: str, words: Sequence[bytes | None], ends: Sequence[int]) -> Host:
-    """Returns what reads texts by a grammar. Its arguments and errors are those of
-    `build`."""
+    """Returns the host's parser of a grammar and its vocabulary. Its arguments and
+    errors are those of `build`."""
     library = llguidance()
     special = [i for i, word in enumerate(words) if word is None]
     # The byte 255 begins no text: the library's mark for special tokens.
@@ -207,8 +207,8 @@ def find_masks(host: Host, tokens: Any, number: Any) -> np.ndarray:
 
 
 def read_text(host: Host, tokens: np.ndarray) -> np.ndarray:
-    """Returns the mask [W] after a text, read on from its longest beginning that was
-    read before."""
+    """Returns the mask [W] after a text, parsed from the longest beginning of it that
+    was parsed before."""
     count = len(tokens)
     while count and tokens[:count].tobytes() not in host.kept:
         count -= 1
@@ -232,8 +232,8 @@ def read_text(host: Host, tokens: np.ndarray) -> np.ndarray:
 
 
 def read_mask(host: Host, parser: Any) -> np.ndarray:
-    """Returns the mask [W] of a parser. Raises ValueError if it gave up, or if no token
-    goes on with its text."""
+    """Returns the mask [W] of a parser. Raises ValueError if the parser gave up, or if
+    no token can continue its text."""
     size = len(host.ended)
     if forced := parser.compute_ff_bytes():
         mask = pack(forced_ids(host, parser, forced), size * BITS)
@@ -250,7 +250,7 @@ def read_mask(host: Host, parser: Any) -> np.ndarray:
 
 def forced_ids(host: Host, parser: Any, forced: bytes) -> list[int]:
     """Returns the ids that may follow where the next bytes can only be `forced`. The
-    library's own mask has one of them alone, the one that a tokenizer would take."""
+    library's own mask has only one of them, the one that a tokenizer would choose."""
     first = bisect.bisect_left(host.words, (forced, 0))
     longer = []
     for word, i in itertools.islice(host.words, first, None):

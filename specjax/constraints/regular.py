@@ -41,8 +41,8 @@ class ByteAutomaton(NamedTuple):
 def compile_bytes(
     regex: str, *, what: str = "regex", space_before: bool = False
 ) -> ByteAutomaton:
-    """Returns an automaton of the texts that a regular expression matches, the smallest
-    one unless that takes long.
+    """Returns an automaton for the texts that a regular expression matches, the
+    smallest one unless that takes long.
 
     No text has the byte 0.
 
@@ -97,7 +97,8 @@ def explain(regex: str, error: str, what: str) -> str:
 
 
 def read_index(index: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `step` and `accepts` of an index of the library, its first state 0."""
+    """Returns the tables `step` and `accepts` of an index of the library, renumbered so
+    that state 0 is the first."""
     edges, first = index.get_transitions(), index.get_initial_state()
     number = {state: i for i, state in enumerate([first, *(edges.keys() - {first})])}
     step = np.full((len(number), 256), NO_STATE, np.int32)
@@ -128,7 +129,7 @@ def trim(automaton: ByteAutomaton) -> ByteAutomaton:
 
 
 def find_live(step: np.ndarray, accepts: np.ndarray) -> np.ndarray:
-    """Returns the states [S] bool from which some steps lead to one that accepts.
+    """Returns [S] bool, the states from which some steps lead to a state that accepts.
 
     step: states [S, C], `NO_STATE` where there is none."""
     lives = accepts.copy()

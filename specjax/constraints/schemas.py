@@ -50,8 +50,8 @@ def to_regex(text: str) -> str:
       text: the schema, as JSON.
 
     Raises:
-      ValueError: it is no JSON schema, or has a keyword that is not followed here; in
-        one line.
+      ValueError: it is not a JSON schema, or has a keyword that is not supported here;
+        in one line.
     """
     try:
         schema = json.loads(text)
@@ -67,8 +67,8 @@ def to_regex(text: str) -> str:
 
 
 def resolve(schema: Any, *, at: str, root: Any, within: tuple[str, ...]) -> dict:
-    """Returns a schema without references and notes, all of whose keywords are
-    followed.
+    """Returns a schema with references replaced and notes removed, after a check that
+    all of its keywords are supported.
 
     Args:
       schema: a part of the whole.
@@ -77,10 +77,10 @@ def resolve(schema: Any, *, at: str, root: Any, within: tuple[str, ...]) -> dict
       within: the references that led here.
 
     Raises:
-      ValueError: there is another keyword, or a value that cannot be.
+      ValueError: there is another keyword, or an invalid value.
     """
     if not isinstance(schema, Mapping):
-        raise ValueError(f"schema at {at} is no object: say which type it has")
+        raise ValueError(f"schema at {at} is not an object: say which type it has")
     said = {name: x for name, x in schema.items() if name not in NOTES}
     for name in WHOLE:
         if name in said:
@@ -120,7 +120,7 @@ def check_keywords(
 def read_any(
     each: Any, *, at: str, root: Any, within: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Returns the schema of a value that one of several schemas allows."""
+    """Returns the schema of a value that must match one of several schemas."""
     if not isinstance(each, list) or not each:
         raise ValueError(f"schema at {at} has anyOf without schemas: list some")
     read = [
@@ -147,7 +147,8 @@ def read_reference(
 
 
 def read_enum(said: Mapping[str, Any], *, at: str) -> dict[str, Any]:
-    """Returns the schema of a value that is one of several, or the only one."""
+    """Returns the schema of a value that must be one of a list, or equal to a
+    constant."""
     values = [said["const"]] if "const" in said else said["enum"]
     if not isinstance(values, list) or not values:
         raise ValueError(f"schema at {at} has enum without values: list some")
@@ -188,7 +189,7 @@ def read_string(said: Mapping[str, Any], *, at: str) -> dict[str, Any]:
         return dict(said)
     pattern = said["pattern"]
     if not isinstance(pattern, str):
-        raise ValueError(f"schema at {at} has a pattern that is no text: write one")
+        raise ValueError(f"schema at {at} has a pattern that is not text: write one")
     pattern = pattern.removeprefix("^")
     if pattern.endswith("$") and not pattern.endswith("\\$"):
         pattern = pattern[:-1]
@@ -241,7 +242,7 @@ def read_object(
 
 
 def check_bounds(said: Mapping[str, Any], least: str, most: str, *, at: str) -> None:
-    """Raises ValueError for bounds that are no numbers from 0 on, or not in order."""
+    """Raises ValueError for bounds that are not numbers from 0 on, or not in order."""
     low, high = said.get(least, 0), said.get(most)
     for name, bound in ((least, low), (most, high)):
         if name in said and (type(bound) is not int or bound < 0):

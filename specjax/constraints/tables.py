@@ -1,4 +1,4 @@
-"""Automata over bytes lifted to tokens, as tables on the device.
+"""Automata over bytes, turned into automata over tokens: tables on the device.
 
 A token moves a state as its bytes do. Tokens that move all states alike are one class,
 and states that allow the same ids share one mask, so that the tables are small: the
@@ -46,7 +46,7 @@ def lift(
     *,
     what: str = "regex",
 ) -> TokenTable:
-    """Returns the automaton over tokens, of texts that end by one of `ends`.
+    """Returns the automaton over tokens for texts that end with one of `ends`.
 
     An id is allowed where a text of the language can still be completed by tokens.
 
@@ -96,7 +96,8 @@ def lift(
 def classify(
     automaton: ByteAutomaton, words: Sequence[bytes | None]
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns the classes of tokens, and the class of each id [V].
+    """Returns the classes of tokens that the automaton treats alike, and the class of
+    each id [V].
 
     A class is the state after its tokens [S], for each state before them. Tokens are
     read in the order of their bytes, so that a common beginning is read once.

@@ -35,7 +35,8 @@ class Place(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row's text and source with their lengths, word beginnings and place."""
+    """One row: its text and its source, their lengths, the beginnings of words, and its
+    place."""
 
     text: Array
     length: Array

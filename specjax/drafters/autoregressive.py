@@ -77,8 +77,9 @@ def advance_fn(model: Model, params: Any, state: State) -> Callable:
 
 
 def init_fn(model: Model, more: int = 0) -> Callable:
-    """Returns the `init` of a drafter by a model: its cache after the prompt; of a
-    head, which observes the target read the prompt, the cache before it.
+    """Returns the `init` of a drafter by a model, which returns the cache after the
+    prompt. For a head it returns the cache before the prompt, because the head observes
+    the target reading it.
 
     more: additional slots of the cache.
     """

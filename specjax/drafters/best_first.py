@@ -128,7 +128,8 @@ def most_likely_children(
 
 
 def shares(q: Array) -> Array:
-    """Returns each sibling's probability given that it is none of those before it.
+    """Returns each sibling's probability, given that the token is none of those before
+    it.
 
     q: [..., K], the siblings' probabilities.
     """
@@ -137,7 +138,8 @@ def shares(q: Array) -> Array:
 
 
 def guess(share: Array, floors: Sequence[float]) -> Array:
-    """Returns the estimated acceptance of each of K siblings if those before fail.
+    """Returns the estimated acceptance of each of K siblings, given that those before
+    are rejected.
 
     A draft that is sure is mostly right. How often it is right where it is not sure
     must be measured (`measure.siblings`).
@@ -153,7 +155,8 @@ def guess(share: Array, floors: Sequence[float]) -> Array:
 
 
 def select_nodes(levels: list[Level], size: int) -> tuple[Array, Array]:
-    """Returns tokens and parent [B, G] of the most probable candidates, in that order.
+    """Returns tokens and parents [B, G] of the most probable candidates, the most
+    probable first.
 
     No child is more probable than its parent, and of equals the parent comes first.
     """

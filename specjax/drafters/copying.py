@@ -97,7 +97,8 @@ def shorten_without_copy(drafter: Drafter, least: int, short: int) -> Drafter:
 
 
 def _find(state: State, gamma: int, longest: int, least: int) -> tuple:
-    """Returns what follows the best match of each row: tokens [B, G] and how many [B].
+    """Returns the tokens that follow the best match of each row, [B, G], and their
+    number, [B].
 
     The longest match wins; among equally long ones, the latest.
     """
@@ -116,7 +117,7 @@ def _find(state: State, gamma: int, longest: int, least: int) -> tuple:
 
 
 def copy_source(state: State) -> tuple[Array, Array]:
-    """Returns where drafts are copied from: tokens [B, S] and length [B].
+    """Returns the text that drafts are copied from: tokens [B, S] and length [B].
 
     It is an encoder's input if that consists of tokens, else the text so far.
     """
@@ -127,7 +128,8 @@ def copy_source(state: State) -> tuple[Array, Array]:
 def match_lengths(
     text: Array, length: Array, source: Array, end: Array, longest: int
 ) -> Array:
-    """Returns how many tokens before each position in `source` [S] match the text.
+    """Returns [S], how many tokens before each position in `source` [S] match the end
+    of the text.
 
     It works on one row. The tokens are compared with the end of the text, at most
     `longest`; 0 at positions where nothing follows.

@@ -26,7 +26,7 @@ LONGEST = 16  # C: the most tokens of a match
 
 
 class Store(NamedTuple):
-    """Texts, indexed by the tokens before each place.
+    """Texts, with an index of their places sorted by the tokens before each.
 
     Attributes:
       tokens: [N] int32, each text followed by an `END`.
@@ -85,7 +85,8 @@ def build(gamma: int, longest: int = 4) -> Drafter:
 
 
 def last_tokens(text: Array, length: Array) -> Array:
-    """Returns one row's last C tokens, the last first; END - 1 before its start."""
+    """Returns one row's last C tokens, the latest first; END - 1 stands for places
+    before its start."""
     at = length - 1 - jnp.arange(LONGEST)
     return jnp.where(at >= 0, text[jnp.maximum(at, 0)], END - 1)
 
@@ -93,7 +94,8 @@ def last_tokens(text: Array, length: Array) -> Array:
 def find_continuation(
     store: Store, end: Array, gamma: int
 ) -> tuple[Array, Array, Array]:
-    """Returns the tokens [G] after the longest match of `end` [C], count, and length.
+    """Returns the tokens [G] that follow the longest match of `end` [C], their number,
+    and the length of the match.
 
     It works on one row.
     """
@@ -117,7 +119,7 @@ def find_continuation(
 
 
 def context(store: Store, rank: Array) -> Array:
-    """Returns the C tokens before the place of this rank, the last one first."""
+    """Returns the C tokens before the place of this rank, the latest first."""
     at = store.order[jnp.clip(rank, 0, store.order.size - 1)] - 1 - jnp.arange(LONGEST)
     there = store.tokens[jnp.maximum(at, 0)]
     return jnp.where(at >= 0, there, END)
@@ -126,7 +128,7 @@ def context(store: Store, rank: Array) -> Array:
 def count_before(store: Store, end: Array) -> Array:
     """Returns the number of places whose context sorts before `end` [C]."""
 
-    def halve(_: int, bounds: tuple) -> tuple:
+    def halve_interval(_: int, bounds: tuple) -> tuple:
         low, high = bounds
         middle = (low + high) // 2
         own = context(store, middle)
@@ -138,4 +140,4 @@ def count_before(store: Store, end: Array) -> Array:
 
     size = store.order.size
     bounds = jnp.int32(0), jnp.int32(size)
-    return jax.lax.fori_loop(0, size.bit_length(), halve, bounds)[0]
+    return jax.lax.fori_loop(0, size.bit_length(), halve_interval, bounds)[0]

@@ -38,7 +38,8 @@ class Config(NamedTuple):
 
 
 class Network(nn.Module):
-    """The product that joins an embedding and a hidden state, and a decoder layer."""
+    """The layers of a head: a product that joins an embedding and a hidden state, and a
+    decoder layer."""
 
     config: Config
 
@@ -68,7 +69,7 @@ class Network(nn.Module):
 
 
 def head(config: Config, readout: ModelReadout) -> Model:
-    """Returns the head as a model, of the parameters of `heads.with_target`.
+    """Returns the head as a model, whose parameters are those of `heads.with_target`.
 
     readout: the target's, of the parameters in `heads.TABLES`.
     """
@@ -115,8 +116,8 @@ def head(config: Config, readout: ModelReadout) -> Model:
 def build(
     config: Config, readout: ModelReadout, gamma: int, draw: Callable = draw_independent
 ) -> Drafter:
-    """Returns a drafter of chains of `gamma` tokens; of trees, see the builders that
-    take a model. Raises ValueError as `autoregressive.build`."""
+    """Returns a drafter of chains of `gamma` tokens; for trees, see the builders that
+    take a model. Raises ValueError as `autoregressive.build` does."""
     return autoregressive.build(head(config, readout), gamma, draw)
 
 

@@ -55,7 +55,7 @@ class Config(NamedTuple):
 
 
 def default_taps(layers: int) -> tuple[int, int, int]:
-    """Returns the places that EAGLE-3 taps of a target with so many layers."""
+    """Returns the places that EAGLE-3 taps in a target of `layers` layers."""
     return 2, layers // 2, layers - 3
 
 
@@ -74,7 +74,7 @@ def check(config: Config) -> None:
 
 
 class Network(nn.Module):
-    """The functions of a head; `join` and `__call__` have all parameters."""
+    """The layers of a head. `join` and `__call__` use all of its parameters."""
 
     config: Config
     write: Callable[..., Any] | None = None  # see `heads.Layer`
@@ -134,7 +134,7 @@ class Network(nn.Module):
         return dense.readout(self.norm(states), self.table, tied=False, dtype=dtype)
 
     def everything(self, tokens: Array, taps: Any, cache: KeyValues) -> Array:
-        """Calls all functions once, so that `init` makes all parameters."""
+        """Calls all methods once, so that `init` creates all parameters."""
         before = self.join(taps)
         embedded = self.embed(tokens) if self.config.own_embedding else before
         start = jnp.zeros(len(tokens), jnp.int32)
@@ -142,8 +142,8 @@ class Network(nn.Module):
 
 
 def head(config: Config) -> Model:
-    """Returns the head as a model, of the parameters of `parameters`. Raises ValueError
-    as `check`."""
+    """Returns the head as a model, whose parameters are those that `parameters`
+    returns. Raises ValueError as `check` does."""
     check(config)
     layer, network = config.layer, Network(config)
     dtype = jnp.dtype(layer.dtype)
@@ -197,8 +197,8 @@ def head(config: Config) -> Model:
 
 
 def build(config: Config, gamma: int, draw: Callable = draw_independent) -> Drafter:
-    """Returns a drafter of chains of `gamma` tokens; of trees, see the builders that
-    take a model. Raises ValueError as `check` and `autoregressive.build`."""
+    """Returns a drafter of chains of `gamma` tokens; for trees, see the builders that
+    take a model. Raises ValueError as `check` and `autoregressive.build` do."""
     return autoregressive.build(head(config), gamma, draw)
 
 

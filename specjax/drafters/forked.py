@@ -44,12 +44,12 @@ def build(model: Model, nodes: int, copied: int, longest: int = 3) -> Drafter:
         more = jnp.minimum(state.budget - drawn, copy.num)
         num = jnp.where(own.num == drawn, drawn + more, own.num)
 
-        def longer(leaf: Array) -> Array:
+        def repeat_last(leaf: Array) -> Array:
             rest = [(0, 0)] * (leaf.ndim - 2)
             return jnp.pad(leaf, [(0, 0), (0, copied), *rest], mode="edge")
 
         assert own.law is not None  # as of a model's draft
-        law = jax.tree.map(longer, probs.per_row(own.law))
+        law = jax.tree.map(repeat_last, probs.per_row(own.law))
         law = probs.with_shared(law, own.law.logits)
         law = probs.mask_certain(law, jnp.arange(nodes) >= drawn)
         return Draft(tokens, num, law, jnp.broadcast_to(parent, tokens.shape)), cache

@@ -35,7 +35,7 @@ from specjax.types import (
 
 
 class Growth(NamedTuple):
-    """A tree and the places where it may grow; rows are those of the target's call.
+    """A tree and the places where it may grow; its rows are those of the target's call.
 
     Attributes:
       tokens, parent: [B, G].
@@ -103,7 +103,7 @@ def build(
             )
             return add_node(growth, node, longest)
 
-        def further(carried: tuple, node: Array) -> tuple:
+        def draft_node(carried: tuple, node: Array) -> tuple:
             growth, cache = carried
             token = jax.lax.dynamic_slice_in_dim(growth.tokens, node - 1, 1, axis=1)
             start, paths = state.length + node - 1, node_branches(growth, node - 1)
@@ -115,20 +115,21 @@ def build(
         law = law_after(jax.tree.map(lambda x: x[:, None], features))
         batch = state.length.size
         growth = grow(initial_growth(batch, nodes, len(floors)), law, 0)
-        grown: Any = jax.lax.scan(further, (growth, cache), jnp.arange(1, nodes))
+        grown: Any = jax.lax.scan(draft_node, (growth, cache), jnp.arange(1, nodes))
         (growth, cache), later = grown
         rows = jnp.arange(batch)[:, None]
         after = probs.take_fn(growth.parent + 1, rows)
 
-        def after_parents(first: Array, later: Array) -> Array:
-            """Returns, for each node, what is known after its parent: [B, G].
+        def put_behind_parents(first: Array, later: Array) -> Array:
+            """Returns, for each node, the entry of its parent: [B, G], from `first` for
+            a child of the root, else from `later`.
 
             first [B, 1] and later [G - 1, B, 1] are known after each row.
             """
             known = jnp.concatenate([first[None], later])[:, :, 0]
             return after(jnp.moveaxis(known, 0, 1))
 
-        laws = jax.tree.map(after_parents, probs.per_row(law), later)
+        laws = jax.tree.map(put_behind_parents, probs.per_row(law), later)
         num = tree.node_budget(model, state, nodes, longest)
         laws = probs.with_shared(laws, law.logits)
         return Draft(growth.tokens, num, laws, growth.parent), cache
@@ -148,7 +149,7 @@ def build(
 
 
 def initial_growth(batch: int, nodes: int, most: int) -> Growth:
-    """Returns the growth with row 0 only, whose law is not known yet."""
+    """Returns the growth of a tree with only row 0, whose law is not known yet."""
     shape, each = (batch, nodes), (batch, nodes + 1, most)
     parent = jnp.full(shape, trees.ROOT, jnp.int32)
     first = jnp.arange(nodes + 1) == 0
@@ -176,7 +177,8 @@ def add_children(
     children: Array,
     floors: Sequence[float],
 ) -> Growth:
-    """Records the law [B, 1] after a row, and the children [B, K] that it may have."""
+    """Records the law [B, 1] after a row, and the children [B, K] that may follow
+    it."""
     # q at temperature 1, and sum q(x)^2 by the normalizer of q^2.
     ones = jnp.ones(len(children))
     q = probs.standardize(law.logits, Sampling(ones))
@@ -217,7 +219,7 @@ def add_node(growth: Growth, node: Array | int, longest: int) -> Growth:
 
 
 def node_branches(growth: Growth, node: Array) -> Branches:
-    """Returns how node `node` follows those before it, as the last of a tree of G.
+    """Returns the branches of a call on node `node` alone, the last of a tree of G.
 
     The tree has the same size for every node: it consists of the last tokens of the
     text, which are a chain, and the nodes up to this one.

@@ -9,7 +9,7 @@ rejecting needs no undo here either. The pair of a state and the token after it 
 of EAGLE (Li et al. 2024, https://arxiv.org/abs/2401.15077, Section 3.1).
 
 What a head takes of the target's weights are the same arrays, in its own parameters
-under "target" (`with_target`). They are no part of its cache: a step takes over the
+under "target" (`with_target`). They are not in its cache: a step takes over the
 buffers of its state, and would free the target's.
 Axes: B rows, T tokens in one call, S slots, H features of the head, V vocabulary.
 """
@@ -30,8 +30,8 @@ from specjax.models.cache import KeyValues
 from specjax.models.llama import GATES, STYLES, Config, rotator
 from specjax.models.tree_mask import (
     first_slot,
-    parents_in,
-    positions_of,
+    parent_indices,
+    token_positions,
     visible_slots,
 )
 from specjax.types import Branches, Prompt, TargetCall
@@ -52,7 +52,8 @@ class Memory(NamedTuple):
 
 
 def empty(config: Config, prompt: Prompt, slots: int) -> Memory:
-    """Returns the memory of a head before the prompt is read. config: of its layer."""
+    """Returns the memory of a head before the prompt is read. config: that of its
+    decoder layer."""
     batch, dtype = len(prompt.tokens), jnp.dtype(config.dtype)
     (layer,) = cache.empty(
         1,
@@ -68,35 +69,38 @@ def empty(config: Config, prompt: Prompt, slots: int) -> Memory:
 
 
 def store(memory: Memory, hidden: Array, call: TargetCall) -> Memory:
-    """Returns the memory with what the target computed of a call's tokens, [B, T, H].
+    """Returns the memory, updated with the states [B, T, H] that the target computed
+    for a call's tokens.
 
     Beyond the accepted tokens it is not the text's; estimates are written over it
     before it is read.
     """
     new = hidden.astype(memory.hidden.dtype)
     known = call.start + call.accepted + 1
-    return memory._replace(hidden=_put(memory.hidden, new, call.start), known=known)
+    return memory._replace(
+        hidden=_write_slots(memory.hidden, new, call.start), known=known
+    )
 
 
 def estimate(memory: Memory, hidden: Array, start: Array) -> Memory:
-    """Returns the memory with the head's estimates [B, T, H] from slots `start` [B] on,
-    where the target's are not known."""
+    """Returns the memory with the head's estimates [B, T, H] in the slots from `start`
+    [B] on for which no state of the target is known."""
     count = hidden.shape[1]
     old = _get(memory.hidden, start, count)
     known = start[:, None] + jnp.arange(count) < memory.known[:, None]
     new = jnp.where(known[..., None], old, hidden.astype(old.dtype))
-    return memory._replace(hidden=_put(memory.hidden, new, start))
+    return memory._replace(hidden=_write_slots(memory.hidden, new, start))
 
 
 def hidden_before(
     memory: Memory, start: Array, count: int, branches: Branches | None
 ) -> Array:
-    """Returns the state of the token before each of a call, [B, T, H]: in the slot
-    before, or of its parent in a tree. Before a text it is 0."""
+    """Returns the state of the token before each token of a call, [B, T, H]: in a tree,
+    that of its parent. Before a text it is 0."""
     if branches is None:
         slots = start[:, None] + jnp.arange(count) - 1
     else:
-        parent = parents_in(branches)
+        parent = parent_indices(branches)
         slots = first_slot(branches, start)[:, None] + parent
     found = jnp.take_along_axis(memory.hidden, jnp.maximum(slots, 0)[..., None], axis=1)
     return jnp.where((slots < 0)[..., None], 0, found)
@@ -105,8 +109,8 @@ def hidden_before(
 def seen_slots(
     start: Array, count: int, slots: int, branches: Branches | None
 ) -> Array:
-    """Returns which slots each token of a call sees, [B, T, S] bool. No pair of a state
-    and a token ends in slot 0, which no token but its own sees."""
+    """Returns which slots each token of a call sees, [B, T, S] bool. Slot 0 has no
+    state before it, so only its own token sees it."""
     held = jnp.arange(slots)[None]
     own = start[:, None] + jnp.arange(count)
     if branches is None:
@@ -159,7 +163,7 @@ class Layer(nn.Module):
             name="attention",
         )
         # A pair stands where its state does, one place before its token.
-        positions = positions_of(start, count, branches) - 1
+        positions = token_positions(start, count, branches) - 1
         y, memory = attention(
             x,
             positions,
@@ -201,7 +205,8 @@ def observer(
 
 
 def with_target(head: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a head's parameters with those of its target, which are not copied.
+    """Returns a head's parameters together with those of its target, which are not
+    copied.
 
     Raises ValueError for a target whose embedding is not at the top of its parameters,
     as of one with an encoder.
@@ -215,8 +220,9 @@ def with_target(head: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @jax.vmap
-def _put(row: Array, new: Array, start: Array) -> Array:
-    """Returns a buffer [B, S, H] with `new` [B, T, H] from slots `start` [B] on."""
+def _write_slots(row: Array, new: Array, start: Array) -> Array:
+    """Returns a buffer [B, S, H] with `new` [B, T, H] written from slots `start` [B]
+    on."""
     return jax.lax.dynamic_update_slice_in_dim(row, new, start, 0)
 
 

@@ -26,7 +26,7 @@ AT_ONCE = 32  # the most pieces of a row in one call of the draft
 
 
 class Spelling(NamedTuple):
-    """The tables by which a draft reads the ids of a target.
+    """The tables by which a draft with another tokenizer reads the ids of a target.
 
     Attributes:
       ids: [K], the common ids, ascending.
@@ -44,7 +44,8 @@ class Spelling(NamedTuple):
 
     @property
     def stretch(self) -> int:
-        """The draft's ids for which there is room, per id of the target."""
+        """The number of the draft's ids for which there is room, for each id of the
+        target."""
         return math.ceil(self.num.mean())
 
     def params(self, model: Any) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def spelling(
     names: Sequence[str | None],
     head: Sequence[int] = (),
 ) -> Spelling:
-    """Returns the tables of a pair.
+    """Returns the tables of a target and a draft.
 
     A token is cut at the longest piece that the draft has; bytes without a piece are
     left out.
@@ -84,7 +85,7 @@ def spelling(
     )
     longest = max(map(len, draft_ids), default=0)
 
-    def cut(text: bytes) -> list[int]:
+    def tokenize(text: bytes) -> list[int]:
         ids, at = [], 0
         while at < len(text):
             ends = range(min(longest, len(text) - at), 0, -1)
@@ -97,7 +98,7 @@ def spelling(
     count = np.zeros(len(target), np.int32)
     for i, text in enumerate(target):
         name = (names[i] or "").encode()
-        ids = [same[i]] if i in same else cut(name if text is None else text)
+        ids = [same[i]] if i in same else tokenize(name if text is None else text)
         pieces[i, : len(ids)], count[i] = ids, len(ids)
     common = {i: draft_ids[x] for x, i in target_ids.items() if x in draft_ids}
     common |= dict(same)
@@ -118,10 +119,11 @@ class TargetVocabCache(NamedTuple):
 
 
 def in_target_vocab(model: Model, vocab: int, stretch: int) -> Model:
-    """Returns a model over the `vocab` ids of a target that works by a draft.
+    """Returns a model over the `vocab` ids of a target, which runs the draft in its own
+    ids.
 
-    Its parameters are `Spelling.params`. stretch: it has room for so many ids of the
-    draft per slot of the target; a text that needs more is read wrongly, see
+    Its parameters are `Spelling.params`. stretch: the ids of the draft for which it has
+    room, for each slot of the target; a text that needs more is read wrongly, see
     `limit_to_room`.
     """
 
@@ -203,7 +205,8 @@ def room(model: Model, stretch: int, slots: int) -> int:
 
 
 def spell_out(params: Any, tokens: Array, after: Array, width: int) -> Array:
-    """Returns the pieces of tokens [B, T] in sequence, [B, P], P a multiple of `width`.
+    """Returns the draft's ids for tokens [B, T], one token after the other: [B, P],
+    where P is a multiple of `width`.
 
     after: [B, T], the cumulative counts of pieces; entries beyond them are arbitrary.
     """

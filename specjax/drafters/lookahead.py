@@ -96,7 +96,8 @@ def build(gamma: int, tokens: int = 4, pool: int = 512) -> Drafter:
 
 
 def parents(long: int, columns: int, candidates: int) -> np.ndarray:
-    """Returns the parents of the window's rows, then of candidates of `long` tokens."""
+    """Returns the parents of the window's rows, then those of the candidates, each of
+    `long` tokens."""
     window = [*range(-1, columns - 1), *range((long - 1) * columns)]
     first = long * columns
     starts = np.arange(candidates)[:, None] * long + first - 1
@@ -106,7 +107,8 @@ def parents(long: int, columns: int, candidates: int) -> np.ndarray:
 
 
 def merge_siblings(tokens: Array, parent: np.ndarray) -> Array:
-    """Returns parents [B, G] such that equal siblings share the first one's children.
+    """Returns parents [B, G] by which equal siblings share the children of the first of
+    them.
 
     A verifier follows only the first of equal siblings.
     """
@@ -137,7 +139,7 @@ def latest_ngrams(text: Array, length: Array, size: int, count: int) -> Array:
 
 
 def remember(pool: Array, grams: Array) -> Array:
-    """Returns the pool [B, P, N] with n-grams [B, C, N] put before it.
+    """Returns the pool [B, P, N] with n-grams [B, C, N] put in front.
 
     Each n-gram stays once, at its first place; those without room are dropped.
     """
@@ -152,7 +154,8 @@ def remember(pool: Array, grams: Array) -> Array:
 
 
 def find_beginning(pool: Array, last: Array, count: int) -> tuple[Array, Array]:
-    """Returns what follows a row's last token [B, 1] in the n-grams that begin with it.
+    """Returns the continuations of a row's last token [B, 1] in those n-grams of the
+    pool that begin with it.
 
     The result is [B, count, N - 1] and the number of such n-grams [B].
     """

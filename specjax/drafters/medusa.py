@@ -1,4 +1,4 @@
-"""Heads that say several tokens at once from one hidden state of the target.
+"""Heads that propose several tokens at once from one hidden state of the target.
 
 From the state of the last token that the target was called on, head i says the law of
 the token i + 2 places after it, whatever lies between. So all laws of a draft are known
@@ -23,7 +23,7 @@ from jax import Array
 
 from specjax.drafters import autoregressive
 from specjax.drafters.rollout import draw_independent
-from specjax.models.tree_mask import positions_of
+from specjax.models.tree_mask import token_positions
 from specjax.types import (
     Branches,
     Drafter,
@@ -62,7 +62,7 @@ class Config(NamedTuple):
 
 
 class Said(NamedTuple):
-    """The cache of heads: logits [B, K, V] float32 of what they say, of the tokens in
+    """The cache of heads: logits [B, K, V] float32 of the tokens that they propose for
     slots `known` + 1 on; known: [B], how many tokens the target was called on."""
 
     logits: Array
@@ -105,7 +105,7 @@ def head(config: Config, readout: ModelReadout | None = None) -> Model:
         branches: Branches | None = None,
     ) -> tuple[Array, Said]:
         del params
-        place = positions_of(start, tokens.shape[1], branches) - said.known[:, None]
+        place = token_positions(start, tokens.shape[1], branches) - said.known[:, None]
         which = jnp.clip(place, 0, config.heads - 1)[..., None]
         return jnp.take_along_axis(said.logits, which, axis=1), said
 
@@ -137,7 +137,7 @@ def build(
     readout: ModelReadout | None = None,
 ) -> Drafter:
     """Returns a drafter of chains of `gamma` tokens, at most one for each head. Raises
-    ValueError for more, and as `head` and `autoregressive.build`."""
+    ValueError for more, and as `head` and `autoregressive.build` do."""
     if gamma > config.heads:
         raise ValueError(
             f"{config.heads} heads say {config.heads} tokens; gamma is {gamma}"
@@ -146,7 +146,7 @@ def build(
 
 
 def medusa_logits(params: Any, state: Array) -> Array:
-    """Returns what Medusa's heads say, [B, K, V], of states [B, D].
+    """Returns the logits of Medusa's heads, [B, K, V], for states [B, D].
 
     params: "kernel" [K, N, D, D], "bias" [K, N, D] and "readout" [K, D, V].
     """
@@ -160,8 +160,8 @@ def medusa_logits(params: Any, state: Array) -> Array:
 
 
 def blockwise_states(params: Any, state: Array) -> Array:
-    """Returns the states [B, K, D] that a readout turns into what heads say, of states
-    [B, D].
+    """Returns the states [B, K, D] of blockwise parallel heads, for states [B, D] of
+    the target; a readout turns them into logits.
 
     params: "in" [D, K, F], "in_bias" [K, F], "out" [K, F, D] and "out_bias" [K, D].
     """

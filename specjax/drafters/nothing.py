@@ -14,13 +14,14 @@ from specjax.types import Draft, Drafter
 
 
 def no_cache(params: Any, prompt: Any, slots: int) -> tuple:
-    """Returns the empty cache; the `init` of every drafter that stores nothing."""
+    """Returns an empty cache: the `init` of every drafter that stores nothing."""
     del params, prompt, slots
     return ()
 
 
 def build(gamma: int) -> Drafter:
-    """Returns a drafter of `gamma` slots of which none is real; 0 slots for `nothing`.
+    """Returns a drafter that never proposes a token, of drafts with `gamma` slots; 0
+    slots for `nothing`.
 
     Raises ValueError if gamma < 0.
     """

@@ -1,4 +1,4 @@
-"""Token recycling: drafts what the target last found probable after each id.
+"""Token recycling: drafts the ids that the target last found probable after each id.
 
 Luo et al. (2024), https://arxiv.org/abs/2408.08696. A table holds the K most probable
 successors of each id, as the target last computed them in this text, even after tokens
@@ -80,9 +80,10 @@ def build(vocab: int, gamma: int, parent: Sequence[int] | None = None) -> Drafte
 
 
 def update_table(table: Array, ids: Array, after: Array, live: Array) -> Array:
-    """Returns the table [B, V, K] with `after` [B, T, K] for the `live` ids [B, T].
+    """Returns the table [B, V, K], in which `after` [B, T, K] replaces the entries of
+    those ids [B, T] that are `live`.
 
-    Of an id that occurs twice, the later counts.
+    Where an id occurs twice, the later entry counts.
     """
     index = jnp.arange(ids.shape[1])
     later = (ids[:, :, None] == ids[:, None, :]) & live[:, None, :]

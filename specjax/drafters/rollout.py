@@ -56,7 +56,8 @@ draw_independent = draw_with(probs.draw)
 
 
 def draw_coupled(key: Array, request: Request, state: State, gamma: int) -> Callable:
-    """Draws by the Gumbel noise that `verifiers.gumbel` uses at the same place."""
+    """Returns a `draw` that uses the Gumbel noise of `verifiers.gumbel` at the same
+    place."""
     del key, gamma
 
     def draw(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
@@ -114,11 +115,11 @@ def rollout(
             law = law._replace(logits=proposal.table, row=proposal.row)
         return token, law
 
-    def own_arrays(drawn: tuple[Array, Law]) -> tuple[Array, Law]:
+    def without_shared(drawn: tuple[Array, Law]) -> tuple[Array, Law]:
         return drawn[0], probs.per_row(drawn[1])
 
     def pack(drawn: tuple[Array, Law]) -> dict[str, Array]:
-        return _pack(jax.tree.leaves(own_arrays(drawn)))
+        return _pack(jax.tree.leaves(without_shared(drawn)))
 
     def record(
         buffers: Any, policy: tuple, proposal: Proposal, slot: Any
@@ -136,16 +137,16 @@ def rollout(
         after, going = go_on(before, law, token, slot)
         drafting = slot < num
         num = jnp.where(drafting & ~going, slot + 1, num)
-        return num, jax.tree.map(partial(_where, drafting), after, before)
+        return num, jax.tree.map(partial(_choose_rows, drafting), after, before)
 
     policy = () if go_on is None else (num, state.policy)
     most, first = jnp.max(num), jax.eval_shape(lambda: draw_token(initial, 0))
-    shapes = jax.eval_shape(own_arrays, first)
+    shapes = jax.eval_shape(without_shared, first)
 
-    def longest(policy: tuple) -> Array:
+    def longest_budget(policy: tuple) -> Array:
         return jnp.max(policy[0]) if policy else most
 
-    def further(slot: Any, drafted: tuple) -> tuple:
+    def draft_next(slot: Any, drafted: tuple) -> tuple:
         buffers, policy, carry = drafted
         # Read from the record: to carry it as well costs a GPU one more kernel.
         last = jax.tree.map(lambda b: b[:, slot - 1], buffers)
@@ -154,9 +155,9 @@ def rollout(
 
     def while_longest(carried: tuple) -> tuple:
         slot, before = carried[1], carried[2:]
-        drafted, after = further(slot, before), slot + 1
+        drafted, after = draft_next(slot, before), slot + 1
         # Computed with the slot, since a GPU would otherwise need one more kernel.
-        return after < longest(drafted[1]), after, *drafted
+        return after < longest_budget(drafted[1]), after, *drafted
 
     empty = jax.tree.map(
         lambda leaf: jnp.zeros((batch, gamma, *leaf.shape[1:]), leaf.dtype),
@@ -164,12 +165,12 @@ def rollout(
     )
     drafted = *record(empty, policy, initial, slot=0), initial.carry
     if gamma > 1 and count is None:
-        carried = longest(drafted[1]) > 1, jnp.int32(1), *drafted
+        carried = longest_budget(drafted[1]) > 1, jnp.int32(1), *drafted
         carried = jax.lax.while_loop(lambda it: it[0], while_longest, carried)
         drafted = carried[2:]
     elif gamma > 1:
         # Not a `fori_loop`, which copies its count: one more kernel on a GPU.
-        turn = lambda it: (it[0] + 1, further(*it))  # noqa: E731
+        turn = lambda it: (it[0] + 1, draft_next(*it))  # noqa: E731
         carried = jnp.int32(1), drafted
         drafted = jax.lax.while_loop(lambda it: it[0] < count, turn, carried)[1]
     buffers, policy, carry = drafted
@@ -182,7 +183,8 @@ def rollout(
 
 
 def known_count(state: State, gamma: int, positions: int | None) -> int | None:
-    """Returns how many tokens are drafted, if the compiler may know it, else None.
+    """Returns how many tokens are drafted, if that is known when the program is
+    compiled, else None.
 
     A loop whose end only the device knows makes a GPU's host wait once per token. It is
     None where the budget is on the device, or where a text may outgrow the positions. A
@@ -196,8 +198,8 @@ def known_count(state: State, gamma: int, positions: int | None) -> int | None:
     return min(int(state.budget.max()), gamma)
 
 
-def _where(rows: Array, x: Array, y: Array) -> Array:
-    """Returns x in these rows [B], y in the others."""
+def _choose_rows(rows: Array, x: Array, y: Array) -> Array:
+    """Returns x in the rows [B] that are True, y in the others."""
     return jnp.where(rows.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
 
 

@@ -56,7 +56,7 @@ def build(
     ) -> tuple[Draft, TargetVocabCache]:
         del key, request
 
-        def likeliest(features: Array) -> Array:
+        def most_likely(features: Array) -> Array:
             logits = model.readout(params["model"], features)
             return jnp.argmax(logits, axis=-1).astype(jnp.int32)
 
@@ -68,9 +68,9 @@ def build(
             said, own = carry
             last = jax.lax.dynamic_slice_in_dim(said, slot - 1, 1, axis=1)
             features, own = model.apply(params["model"], last, end + slot - 1, own)
-            return said.at[:, slot].set(likeliest(features[:, 0])), own
+            return said.at[:, slot].set(most_likely(features[:, 0])), own
 
-        said = jnp.full((end.size, gamma), -1).at[:, 0].set(likeliest(features))
+        said = jnp.full((end.size, gamma), -1).at[:, 0].set(most_likely(features))
         most = jnp.minimum(jnp.max(state.budget), gamma)
         said, own = jax.lax.fori_loop(1, most, say, (said, cache.model))
         behind = last_tokens(state.tokens, state.length, BEHIND)

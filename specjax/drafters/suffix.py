@@ -76,7 +76,8 @@ def find_matches(
 
 
 def branch(source: Array, end: Array, at: Array, paths: int, depth: int) -> tuple:
-    """Returns one row's paths, from each of the `paths` most frequent next tokens."""
+    """Returns one row's paths, one for each of the `paths` most frequent next
+    tokens."""
     alive, paths_found = at >= 0, []
     for _ in range(paths):
         tokens, count = vote(source, end, at, alive, depth)

@@ -101,7 +101,8 @@ def build(model: Model, parent: Sequence[int], siblings: str = WITHOUT) -> Draft
 
 
 def slots(level: Level, siblings: str) -> np.ndarray:
-    """Returns the slots that name the noise of a level's draws; all in a tree differ.
+    """Returns the slots that name the noise of a level's draws; no two draws of a tree
+    share one.
 
     Drawn with replacement each node is a draw, whose slot is the node; without it each
     law is, whose slot is the row of the target's call that it follows.

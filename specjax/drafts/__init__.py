@@ -1,4 +1,4 @@
-"""Drafts by name, wherever one is named; `load_draft` has the grammar.
+"""Drafts by their names; `load_draft` documents the grammar of names.
 
 A drafter that only has a name knows nothing of the target; the functions of `DRAFTS`
 get it where they have a parameter `target`, and so does one of a user's own.
@@ -24,9 +24,9 @@ from specjax.drafts.custom import custom_source
 from specjax.drafts.source import DraftLike, DraftSource
 from specjax.runtime.plugins import (
     call_with_options,
-    file_of,
     is_custom,
     is_module,
+    module_file,
     resolve,
     usage,
 )
@@ -47,7 +47,7 @@ DRAFTS: dict[str, Callable[..., DraftSource]] = {
     "unigram": lambda target: counts.target_counts(target, 1),
     "bigram": lambda target: counts.target_counts(target, 2),
 }
-# Parameters of these functions that are no options of a name. pair: `pair` below.
+# Parameters of these functions that are not options of a name. pair: `pair` below.
 CONTEXT = {"target", "pair"}
 
 
@@ -59,7 +59,7 @@ def load_draft(name: str, target: Pretrained) -> DraftSource:
     Args:
       name: "copying", "copying:longest=5", "early_exit:4", "random", "unigram",
         "bigram", what `specjax.load` takes, the folder or hub's id of a head (EAGLE-3,
-        EAGLE, Medusa), or one's own "my_module:builder" (see the guide on writing one).
+        EAGLE, Medusa), or your own "my_module:builder" (see the guide on writing one).
       target: for whom it drafts.
 
     Raises:
@@ -79,8 +79,8 @@ def load_draft(name: str, target: Pretrained) -> DraftSource:
 
 
 def read_model(name: str, read: Callable[[str, str], Any], dtype: str) -> Any:
-    """Returns what `read` makes of a model's name; where there is none, the ValueError
-    says what else a draft may be."""
+    """Returns the result of `read` for a model's name. Where there is no such model,
+    the ValueError says what else a draft may be."""
     try:
         return read(name, dtype)
     except ValueError as error:
@@ -94,21 +94,22 @@ def read_model(name: str, read: Callable[[str, str], Any], dtype: str) -> Any:
 
 
 def usages() -> str:
-    """Returns the names that are no model's, as a person writes them."""
+    """Returns the names of drafts that are not models, in the form that a user
+    writes."""
     each = [usage(name, build, CONTEXT) for name, build in DRAFTS.items()]
     return f"{', '.join(each)} or module:name"
 
 
 def load_target(name: str, dtype: str, cache: str | None = None) -> Pretrained:
-    """Returns a model that decodes. cache: as of `specjax.load`. Raises ValueError for
-    the name of what only drafts."""
+    """Returns a model that decodes. cache: see `specjax.load`. Raises ValueError for
+    the name of a draft that cannot be a target."""
     check_target_name(name)
     return pretrained.load(name, dtype, cache=cache)
 
 
 def pair(target: Pretrained, draft: DraftLike) -> tuple[Pretrained, DraftSource]:
-    """Returns a target and the draft of it, in its vocabulary; the target gives the
-    hidden states that the draft reads.
+    """Returns a target and its draft in the target's vocabulary; the target also gives
+    the hidden states that the draft reads.
 
     Args:
       target: M_p.
@@ -139,22 +140,22 @@ def pair(target: Pretrained, draft: DraftLike) -> tuple[Pretrained, DraftSource]
 def check_names(
     target: str, draft: str | None, dtype: str
 ) -> tuple[Pretrained, tuple[Path, ...]]:
-    """Returns the target without its weights, and the files that the draft is made of.
-    draft: None for a target alone. Raises ValueError for names of a pair that
-    `load_target` and `load_draft` would refuse."""
+    """Returns the target without its weights, and the files of the draft. draft: None
+    for a target alone. Raises ValueError for names of a pair that `load_target` and
+    `load_draft` would refuse."""
     check_target_name(target)
     files = () if draft is None else draft_files(draft, dtype)
     return pretrained.describe(target, dtype), files
 
 
 def draft_files(name: str, dtype: str) -> tuple[Path, ...]:
-    """Returns the files that a draft is made of. Raises ValueError for a name that
-    `load_draft` would refuse."""
+    """Returns the files of a draft. Raises ValueError for a name that `load_draft`
+    would refuse."""
     bare, _, options = name.partition(":")
     if bare in DRAFTS:
 
         @functools.wraps(DRAFTS[bare])
-        def named_in(
+        def files_in(
             *several: str,
             draft: str | None = None,
             file: str | None = None,
@@ -169,24 +170,24 @@ def draft_files(name: str, dtype: str) -> tuple[Path, ...]:
         bundled = counts.bundled_files() if bare in ("unigram", "bigram") else ()
         return (
             *bundled,
-            *call_with_options(name, named_in, options, dict.fromkeys(CONTEXT)),
+            *call_with_options(name, files_in, options, dict.fromkeys(CONTEXT)),
         )
     if is_custom(name):
         resolve(name)
-        return (file_of(name),)
+        return (module_file(name),)
     if (path := reduced_vocab.find(name)) is not None:
         return (path,)
     if (path := heads.find(name)) is not None:
-        return heads.files_of(path)
+        return heads.head_paths(path)
     return pretrained.files_of(read_model(name, pretrained.describe, dtype))
 
 
 def check_target_name(name: str) -> None:
-    """Raises ValueError for the name of what only drafts."""
+    """Raises ValueError for the name of a draft that cannot be a target."""
     if is_draft_name(name):
         raise ValueError(f"{name} only drafts: name a model as the target")
 
 
 def is_draft_name(name: str) -> bool:
-    """Returns whether a name is that of a draft which is no model."""
+    """Returns whether a name is that of a draft that is not a model."""
     return name.partition(":")[0] in DRAFTS or is_custom(name)

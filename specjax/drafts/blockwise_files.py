@@ -1,4 +1,4 @@
-"""Blockwise parallel heads in folders, in a layout of this library.
+"""Folders of blockwise parallel heads, in this library's own layout.
 
 No project publishes such heads, so that there is no layout to follow: config.json has
 their sizes, and one file the parameters of `drafters.medusa` by their names there. All

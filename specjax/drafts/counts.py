@@ -72,8 +72,8 @@ def ngram(order: int, name: str = "", made_by: str = "") -> DraftSource:
 
 
 def random(vocab: int = 8192) -> DraftSource:
-    """Returns the draft of uniform tokens, whatever the temperature: the floor
-    (Leviathan et al. 2023, Section 3.6)."""
+    """Returns the draft of uniform tokens, at any temperature: the lower bound of all
+    drafts (Leviathan et al. 2023, Section 3.6)."""
 
     def law(params: Any, prompt: Prompt, sampling: Sampling) -> Law:
         as_it_draws = Sampling(jnp.ones_like(sampling.temperature))

@@ -1,4 +1,4 @@
-"""Drafters of a user's own, by the name of the function that builds them."""
+"""Drafters of the user's own, by the name of the function that builds them."""
 
 import inspect
 from collections.abc import Callable
@@ -28,8 +28,8 @@ from specjax.types import Drafter, Params, Prompt, Reduced, Table
 
 
 def custom_source(name: str, target: Pretrained) -> DraftSource:
-    """Returns the drafter that "my_module:builder[:options]" builds, with whatever
-    weights.
+    """Returns the drafter that "my_module:builder[:options]" builds, with its weights,
+    if it has any.
 
     Args:
       name: builder is a function of what it has parameters for: `gamma`, `vocab`,
@@ -53,7 +53,7 @@ def custom_source(name: str, target: Pretrained) -> DraftSource:
     drafter, params = with_params(2, draw_independent, **how)
     try:
         regime = regime_of(target, drafter, params)
-    except Exception as error:  # whatever a drafter of one's own does
+    except Exception as error:  # a custom drafter may raise anything
         raise ValueError(f"{name} fails: {describe_error(error)}") from error
     return DraftSource(
         name=name,
@@ -91,7 +91,7 @@ def with_params(
 
 
 def regime_of(target: Pretrained, drafter: Drafter, params: Any) -> str:
-    """Returns what drafts carry, from a trace of one: `DraftSource.regime`."""
+    """Returns the regime of drafts, from a trace of one: `DraftSource.regime`."""
     tokens, length = jnp.zeros((1, 1), jnp.int32), jnp.ones(1, jnp.int32)
     inputs = (tokens, length) if target.encodes else None
     for kind in target.model.reads[:1]:

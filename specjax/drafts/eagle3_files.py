@@ -1,4 +1,4 @@
-"""EAGLE-3 heads in folders, of two layouts.
+"""Folders of EAGLE-3 heads, in two layouts.
 
 Those of speculators say the sizes of the layer in `transformer_layer_config`, and have
 weights in safetensors. Those of EAGLE and SpecForge say them at the top of config.json,
@@ -46,7 +46,7 @@ class Eagle3(NamedTuple):
 
 def read(folder: Folder, target: Pretrained) -> Eagle3:
     """Returns the head in a folder, for the target that it was trained for. Raises
-    ValueError for a head that does not say what it needs, or of another target."""
+    ValueError for a head that lacks a field that it needs, or is for another target."""
     arrays = folder.open()
     if head_files.MASK in arrays.arrays:
         raise head_files.unread(folder.path, "P-EAGLE")
@@ -75,11 +75,11 @@ def read_config(folder: Folder, target: Pretrained, dtype: str) -> eagle3.Config
     Raises ValueError for a config.json that says another target, or nothing where heads
     differ.
     """
-    fields, whole = folder.fields, _tapped(target)
+    fields, whole = folder.fields, _tapped_config(target)
     if folder.by_speculators:
-        layer, taps = _of_speculators(fields, target, dtype)
+        layer, taps = _read_speculators(fields, target, dtype)
     else:
-        layer, taps = _of_others(fields, target, dtype)
+        layer, taps = _read_others(fields, target, dtype)
     wide = field.size(fields, "target_hidden_size", whole.dim)
     if wide != whole.dim:
         raise ValueError(
@@ -87,7 +87,7 @@ def read_config(folder: Folder, target: Pretrained, dtype: str) -> eagle3.Config
             f" {whole.dim}: name the target that it was trained for"
         )
     count = field.size(fields, "draft_vocab_size", layer.vocab)
-    nested = _nested(fields)
+    nested = _eagle_config(fields)
     config = eagle3.Config(
         layer=layer,
         target_dim=whole.dim,
@@ -102,7 +102,7 @@ def read_config(folder: Folder, target: Pretrained, dtype: str) -> eagle3.Config
     return config
 
 
-def _tapped(target: Pretrained) -> Any:
+def _tapped_config(target: Pretrained) -> Any:
     """Returns the configuration of a target. Raises ValueError for one whose layers are
     not tapped."""
     whole: Any = target.required_config
@@ -114,11 +114,11 @@ def _tapped(target: Pretrained) -> Any:
     return whole
 
 
-def _of_speculators(
+def _read_speculators(
     fields: Fields, target: Pretrained, dtype: str
 ) -> tuple[llama.Config, tuple[int, ...] | None]:
-    """Returns the sizes of the layer, and the places that are tapped, None where none
-    are named. Raises ValueError for what speculators would not load."""
+    """Returns the sizes of the layer, and the places that are tapped; None where the
+    fields name none. Raises ValueError for a head that speculators would not load."""
     _check_proposals(fields)
     within = fields.get("transformer_layer_config")
     if not isinstance(within, dict):
@@ -132,12 +132,13 @@ def _of_speculators(
     return layer, _places(fields)
 
 
-def _of_others(
+def _read_others(
     fields: Fields, target: Pretrained, dtype: str
 ) -> tuple[llama.Config, tuple[int, ...] | None]:
-    """Returns the same of EAGLE's layout and SpecForge's. Raises ValueError for a head
-    of the last layer alone, and for places that may be counted either way."""
-    nested = _nested(fields)
+    """Returns the same for the layouts of EAGLE and SpecForge. Raises ValueError for a
+    head that reads only the last layer, and for places that readers count in two
+    ways."""
+    nested = _eagle_config(fields)
     if not field.truth(nested, "use_aux_hidden_state", True):
         raise ValueError(
             "eagle_config says use_aux_hidden_state false, a head that taps nothing,"
@@ -153,8 +154,8 @@ def _of_others(
     return head_files.read_layer(fields, target, dtype), taps
 
 
-def _nested(fields: Fields) -> Fields:
-    """Returns what `eagle_config` has; nothing where it is missing."""
+def _eagle_config(fields: Fields) -> Fields:
+    """Returns the fields in `eagle_config`; {} where it is missing."""
     nested = fields.get("eagle_config")
     if nested is not None and not isinstance(nested, dict):
         raise field.field_error("eagle_config", "an object", nested)
@@ -172,8 +173,8 @@ def _places(fields: Fields) -> tuple[int, ...] | None:
 
 
 def _check_proposals(fields: Fields) -> None:
-    """Raises ValueError for a config.json without a proposal or the name of its
-    target, which speculators requires."""
+    """Raises ValueError for a config.json that lacks a proposal or the name of its
+    target, both of which speculators requires."""
     stated = fields.get("speculators_config")
     if not isinstance(stated, dict) or not stated.get("proposal_methods"):
         raise ValueError("speculators_config has no proposal_methods")
@@ -183,8 +184,9 @@ def _check_proposals(fields: Fields) -> None:
 
 
 def read_offsets(arrays: Archive, config: eagle3.Config) -> np.ndarray | None:
-    """Returns d2t [K], None for a head that says every id. Raises ValueError where
-    there is none, where t2d says other ids, and where every id is moved."""
+    """Returns d2t [K], or None for a head that proposes every id. Raises ValueError
+    where d2t is missing, where t2d names other ids, and where d2t moves ids though all
+    are proposed."""
     if D2T not in arrays.arrays:
         if config.draft_vocab is None:
             return None
@@ -270,7 +272,7 @@ def write(
     heard = np.zeros(vocab, bool)
     heard[said] = True
     more: dict[str, np.ndarray] = {D2T: offsets.astype(np.int64), T2D: heard}
-    table, shape = head_files.table_of(target), (vocab, layer.dim)
+    table, shape = head_files.target_embedding(target), (vocab, layer.dim)
     if not config.own_embedding and table is not None and table.shape == shape:
         more[EMBEDDING] = np.asarray(table)
     huggingface.save_head(
@@ -283,8 +285,8 @@ def write(
 
 
 def names(config: eagle3.Config, first: str) -> dict[str, Source]:
-    """Returns where each parameter of a head lies in its file; `first` is how that
-    calls the layer."""
+    """Returns where each parameter of a head lies in its file; `first` is the file's
+    name of the layer."""
     norm = (SCALE,)
     rows = [
         ("join", "fc", UNBIASED),

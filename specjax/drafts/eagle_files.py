@@ -1,4 +1,4 @@
-"""EAGLE-1 and 2 heads in folders, as their own code writes them.
+"""Folders of EAGLE-1 and 2 heads, as the authors' code writes them.
 
 The two have one layout: the sizes of a Llama of one layer, whose first norm and readout
 are missing, and a product of twice its width before it. The readout is the target's.

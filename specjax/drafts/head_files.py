@@ -1,4 +1,4 @@
-"""Folders of heads: which kind one holds, and what all kinds have in common.
+"""Folders of heads: how to tell which kind a folder holds, and what all kinds share.
 
 Heads have no common format: what is in config.json tells the kinds apart, and where it
 looks like a model's of one layer, the names of the weights do. A folder whose head is
@@ -99,24 +99,24 @@ class Folder(NamedTuple):
 
     @property
     def by_speculators(self) -> bool:
-        """Returns whether the package speculators wrote it."""
+        """Returns whether the package speculators wrote the folder."""
         return SPECULATORS in self.fields
 
     def open(self) -> Archive:
-        """Returns its arrays, of which none is read. Raises ValueError for a file that
-        cannot be read."""
+        """Returns the arrays of the head, none of them read yet. Raises ValueError for
+        a file that cannot be read."""
         file = self.files[-1]
         if file.suffix == ".safetensors":
             return archive.open_safetensors(self.files[1:], str(self.path))
         tensors = pickles.load(file, f"save its tensors as {WEIGHTS[self.kind][0]}")
         if not isinstance(tensors, dict):
-            raise ValueError(f"{file} holds no tensors by their names: copy it again")
+            raise ValueError(f"{file} does not hold tensors by name: copy it again")
         return pickles.open_tensors(tensors, file)
 
 
-def kind_of(path: Path) -> str | None:
-    """Returns what the method of the head in a folder is called, None for anything
-    else. Raises ValueError for a config.json that is not JSON."""
+def find_kind(path: Path) -> str | None:
+    """Returns the name of the method of the head in a folder, None for any other
+    folder. Raises ValueError for a config.json that is not JSON."""
     if not (path / CONFIG).is_file():
         return None
     fields = field.read(path / CONFIG)
@@ -124,9 +124,9 @@ def kind_of(path: Path) -> str | None:
 
 
 def find_folder(path: Path) -> Folder:
-    """Returns the head in a folder by the files that describe it. Raises ValueError for
-    a head of a kind that is not read, and for a folder without its weights."""
-    kind = kind_of(path)
+    """Returns the head in a folder, from the files that describe it. Raises ValueError
+    for an unsupported kind of head, and for a folder without its weights."""
+    kind = find_kind(path)
     if kind not in WEIGHTS:
         raise unread(path, str(kind))
     found = [path / name for name in WEIGHTS[kind] if (path / name).is_file()]
@@ -140,7 +140,7 @@ def find_folder(path: Path) -> Folder:
 
 
 def unread(path: Path, kind: str) -> ValueError:
-    """Returns the error of a head of a kind that is not read."""
+    """Returns the error of an unsupported kind of head."""
     return ValueError(
         f"{path} holds a head of the kind {kind}, which is not read: name one of"
         f" {READ}, or a small model"
@@ -148,8 +148,8 @@ def unread(path: Path, kind: str) -> ValueError:
 
 
 def kind_of_fields(fields: Fields) -> str | None:
-    """Returns what the method is called that these fields of config.json tell, None for
-    fields that a model may have."""
+    """Returns the name of the method that these fields of config.json describe, None
+    for fields that a whole model may have."""
     if SPECULATORS in fields:
         said = fields[SPECULATORS]
         return OF_SPECULATORS.get(str(said), f"{said!r} of speculators")
@@ -175,8 +175,8 @@ def _classes(fields: Fields) -> list[str]:
 
 
 def _kind_of_weights(path: Path, fields: Fields) -> str | None:
-    """Returns the kind of a head whose config.json may be a model's of one layer. A
-    pickle is none that a model is read from."""
+    """Returns the kind of a head whose config.json could also be that of a model of one
+    layer. Weights in a pickle are a head's, because no model is read from one."""
     llama_like = fields.get("model_type") in LAYERS
     if not llama_like or fields.get("num_hidden_layers") != 1:
         return None
@@ -190,7 +190,7 @@ def _kind_of_weights(path: Path, fields: Fields) -> str | None:
 
 
 def has_midlayer(stored: Collection[str]) -> bool:
-    """Returns whether a head's layer is called as EAGLE-3's own code calls it."""
+    """Returns whether a head's layer has the name that EAGLE-3's own code gives it."""
     return any(name.startswith("midlayer.") for name in stored)
 
 
@@ -223,7 +223,7 @@ def read_layer(stated: Fields, target: Pretrained, dtype: str) -> llama.Config:
 
 def layer_rows(layer: llama.Config, first: str) -> list[Row]:
     """Returns where the parts of a head's decoder layer lie (`heads.Layer`); `first` is
-    how its file calls the layer."""
+    the file's name of the layer."""
     product = PRODUCT if layer.biased else UNBIASED
     out = PRODUCT if layer.out_biased else UNBIASED
     mlp = PRODUCT if layer.mlp_biased else UNBIASED
@@ -245,8 +245,9 @@ def layer_rows(layer: llama.Config, first: str) -> list[Row]:
 
 
 def name_or_path(target: Pretrained) -> str:
-    """Returns what other readers of a head load its target by: an id of the Hugging
-    Face hub, the folder that the target was read from, or else its name alone."""
+    """Returns the name by which other readers of a head load its target: an id of the
+    Hugging Face hub, the folder that the target was read from, or else the target's
+    name alone."""
     if huggingface.HUB_ID.fullmatch(target.name) or not target.files:
         return target.name
     folder = target.files[0].absolute().parent
@@ -254,9 +255,9 @@ def name_or_path(target: Pretrained) -> str:
 
 
 def repeats_embedding(arrays: Archive, target: Pretrained) -> bool:
-    """Returns whether the embedding that a head stores is its target's, which is not
-    held twice. Both are compared in the dtype of the target's, some rows at a time."""
-    stored, table = arrays.arrays[EMBEDDING], table_of(target)
+    """Returns whether the embedding that a head stores is its target's; it is then not
+    kept twice. They are compared in the dtype of the target's, some rows at a time."""
+    stored, table = arrays.arrays[EMBEDDING], target_embedding(target)
     if table is None or table.shape != stored.shape:
         return False
     rows = max(1, archive.COMPARED // stored.shape[1])
@@ -268,8 +269,8 @@ def repeats_embedding(arrays: Archive, target: Pretrained) -> bool:
     return True
 
 
-def table_of(target: Pretrained) -> Any:
-    """Returns the target's embedding, None where it is no array of floats."""
+def target_embedding(target: Pretrained) -> Any:
+    """Returns the target's embedding, None where it is not an array of floats."""
     params: Any = target.params
     table = params.get("embedding") if isinstance(params, dict) else None
     return table if isinstance(table, np.ndarray | jax.Array) else None

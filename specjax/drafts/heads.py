@@ -1,4 +1,4 @@
-"""Heads that read the target, by the folders that they are published in.
+"""Drafts from heads, by the folders that the heads are published in.
 
 `head_files` has the kinds and what tells them apart; each kind that is read has a
 module of its own there. How a file recommends to accept tokens, as Medusa's typical
@@ -34,9 +34,9 @@ from specjax.types import Drafter, Model
 
 
 def is_folder(name: str | Path) -> bool:
-    """Returns whether this is the folder of a head, of a kind that is read or not, or
-    the name of a bundled one."""
-    return head_files.kind_of(_folder(str(name))) is not None
+    """Returns whether a name is the folder of a head, of a supported kind or not, or
+    the name of a bundled head."""
+    return head_files.find_kind(_folder(str(name))) is not None
 
 
 def _folder(name: str) -> Path:
@@ -44,18 +44,18 @@ def _folder(name: str) -> Path:
 
 
 def find(name: str) -> Path | None:
-    """Returns the folder of a bundled head, of one by its path, or of an "org/name" of
-    the Hugging Face hub, which is fetched; None for what is no head. Raises ValueError
-    where the hub has no such name or is not reached."""
+    """Returns the folder of a head: a bundled one, one given by its path, or an
+    "org/name" of the Hugging Face hub, which is downloaded; None for anything else.
+    Raises ValueError where the hub has no such name or is not reached."""
     path = _folder(name)
     if not path.exists() and huggingface.HUB_ID.fullmatch(name):
         path = huggingface.download(name)
-    return path if head_files.kind_of(path) is not None else None
+    return path if head_files.find_kind(path) is not None else None
 
 
-def files_of(path: Path) -> tuple[Path, ...]:
+def head_paths(path: Path) -> tuple[Path, ...]:
     """Returns the files of a head's folder. Raises ValueError as
-    `head_files.find_folder`."""
+    `head_files.find_folder` does."""
     return head_files.find_folder(path).files
 
 
@@ -105,7 +105,7 @@ def _load_blockwise(folder: head_files.Folder, target: Pretrained) -> DraftSourc
     model = recipe(_blockwise, config=config, whole=target.required_config)
     params = parts.with_target(own, target.params)
     source = _source(name, model, params, regime=SAMPLED)
-    chain = recipe(_blockwise_chain, config=config, whole=target.required_config)
+    chain = recipe(_build_blockwise_chain, config=config, whole=target.required_config)
     return source._replace(factory=chain)
 
 
@@ -125,8 +125,8 @@ def eagle3_source(name: str, config: eagle3.Config, params: Any) -> DraftSource:
 
 
 def _source(name: str, model: Recipe, params: Any, *, regime: str) -> DraftSource:
-    """Returns the draft of a head, of no files. What it drafts depends on the target's
-    states, so it has no law of tokens alone."""
+    """Returns the draft of a head, without files. What it drafts depends on the
+    target's states, so it has no law that depends on tokens alone."""
     made = Pretrained(name, None, model(), params)
     return chain_source(made, model, regime=regime)._replace(law=None)
 
@@ -155,7 +155,7 @@ def _blockwise(config: medusa.Config, whole: Config) -> Model:
     return medusa.head(config, families.build(whole).readout)
 
 
-def _blockwise_chain(
+def _build_blockwise_chain(
     gamma: int, draw: Callable, config: medusa.Config, whole: Config
 ) -> Drafter:
     return medusa.build(config, gamma, draw, families.build(whole).readout)

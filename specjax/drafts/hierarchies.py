@@ -1,5 +1,5 @@
-"""Models that draft and are themselves drafted for, to any depth (Leviathan et al.
-2023, Section 6)."""
+"""Hierarchies: draft models with drafts of their own (Leviathan et al. 2023, Section
+6)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -48,8 +48,8 @@ def hierarchy(
       target: for whom the first drafts.
       pair: as `drafts.pair`.
       gammas: how many tokens each draft after the first drafts at a time, "4" or "4/6";
-        or each of all drafts, and the first then drafts at most so many, whatever gamma
-        is.
+        or each of all drafts, and the first then drafts at most that many tokens,
+        whatever gamma is.
 
     Raises:
       ValueError: as `check_names`; or for a draft that does not fit its level.
@@ -63,7 +63,7 @@ def hierarchy(
     factory = recipe(
         _levels,
         models=tuple(source.model for source in above),
-        lowest=below_others(draft[-1], lowest, level=len(draft)),
+        lowest=last_recipe(draft[-1], lowest, level=len(draft)),
         below=below,
         most=most,
     )
@@ -115,14 +115,14 @@ def _levels(
 def check_names(
     names: Sequence[str], gammas: str
 ) -> tuple[int | None, tuple[int, ...]]:
-    """Returns how many tokens the first draft drafts at most, None for any number, and
-    how many each of the others does.
+    """Returns the most tokens that the first draft drafts, None for any number, and how
+    many each of the others drafts.
 
-    Raises ValueError for names, or a number of gammas, that are no hierarchy.
+    Raises ValueError for names, or a number of gammas, that do not form a hierarchy.
     """
     if len(names) < 2:
         raise ValueError(
-            f"{', '.join(names) or 'nothing'} is no hierarchy: name a model and what"
+            f"{', '.join(names) or 'nothing'} is not a hierarchy: name a model and what"
             " drafts for it, hierarchy:MODEL,bigram,gammas=4"
         )
     for name in names:
@@ -141,7 +141,9 @@ def check_names(
             )
     for name in names[:-1]:
         if name.partition(":")[0] in {*LOWEST} - {"bigram"}:
-            raise ValueError(f"{name} is no model: only the last draft may be another")
+            raise ValueError(
+                f"{name} is not a model: only the last draft may be another"
+            )
     try:
         each = tuple(int(text) for text in gammas.split("/"))
     except ValueError:
@@ -155,9 +157,9 @@ def check_names(
 
 
 def check_middle(name: str, source: DraftSource) -> None:
-    """Raises ValueError for a draft for which another cannot draft."""
+    """Raises ValueError for a draft that no other draft can accelerate."""
     if source.model is None:
-        raise ValueError(f"{name} is no model: only the last draft may be another")
+        raise ValueError(f"{name} is not a model: only the last draft may be another")
     if source.factory.build is not chain and source.regime != TABLE:
         raise ValueError(
             f"{name} has another tokenizer than the target, and its caches cannot be"
@@ -165,8 +167,9 @@ def check_middle(name: str, source: DraftSource) -> None:
         )
 
 
-def below_others(name: str, source: DraftSource, *, level: int) -> Recipe:
-    """Returns the recipe of the last draft, which reads again what `level` levels left.
+def last_recipe(name: str, source: DraftSource, *, level: int) -> Recipe:
+    """Returns the recipe of the last draft, which reads again the tokens that `level`
+    levels may have left unread.
 
     Raises ValueError for one that cannot take back what they reject.
     """

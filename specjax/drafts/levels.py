@@ -31,14 +31,15 @@ from specjax.verifiers import gumbel, token
 
 
 class Caches(NamedTuple):
-    """The caches of the middle model and of what drafts for it."""
+    """The caches of the middle model and of the lower drafter."""
 
     model: Any
     lower: Any
 
 
 class Reading(NamedTuple):
-    """The cache of `read_again`: a model's, and the text [B, L] that it reads."""
+    """The cache of `read_again`: that of the model, and the text [B, L] that it
+    reads."""
 
     cache: Any
     tokens: Array
@@ -107,7 +108,9 @@ def build(
         def is_running(carried: tuple[Array, State, Law]) -> Array:
             return ~jnp.all(has_ended(own, carried[1]))
 
-        def turn(carried: tuple[Array, State, Law]) -> tuple[Array, State, Law]:
+        def run_inner_step(
+            carried: tuple[Array, State, Law],
+        ) -> tuple[Array, State, Law]:
             count, inner, laws = carried
             made = decide(inner, count)
             law, at = mark_lost(made), inner.length - state.length
@@ -131,7 +134,9 @@ def build(
         first = jnp.int32(0)
         empty = jax.eval_shape(decide, initial, first).law
         laws = jax.tree.map(lambda leaf: more_rows(leaf, gamma), empty)
-        _, inner, laws = jax.lax.while_loop(is_running, turn, (first, initial, laws))
+        _, inner, laws = jax.lax.while_loop(
+            is_running, run_inner_step, (first, initial, laws)
+        )
         index = state.length[:, None] + jnp.arange(gamma)
         tokens = jnp.take_along_axis(inner.tokens, index, axis=1)
         made = Draft(
@@ -183,7 +188,8 @@ def all_logits(model: Model) -> Model:
 
 
 def read_again(model: Model, count: int) -> Model:
-    """Returns the model, whose every call reads `count` tokens before its own again.
+    """Returns a model whose every call first reads the last `count` tokens of the text
+    again, then its own tokens.
 
     Its cache is a `Reading`, with the text from which it takes them.
     """
@@ -198,26 +204,28 @@ def read_again(model: Model, count: int) -> Model:
         features, cache = model.apply(params, block, begin, reading.cache)
         own = (start - begin)[:, None] + jnp.arange(tokens.shape[1])
 
-        def own_rows(leaf: Array) -> Array:
+        def take_own_rows(leaf: Array) -> Array:
             at = own.reshape(*own.shape, *[1] * (leaf.ndim - 2))
             return jnp.take_along_axis(leaf, at, axis=1)
 
-        return jax.tree.map(own_rows, features), Reading(cache, text)
+        return jax.tree.map(take_own_rows, features), Reading(cache, text)
 
     return model._replace(apply=apply)
 
 
 def round_keys(key: Array, count: Array) -> Array:
-    """Returns the keys [B] of a level's round of this number, by those of its draft.
+    """Returns the keys [B] of the round with this number, derived from the keys of its
+    draft.
 
-    Not of its length alone, at which a row stays that has ended before the others.
+    The length alone does not name a round: a row that has ended keeps its length while
+    others go on.
     """
     return keys.iteration(key, jnp.full(key.shape, count))
 
 
 def mark_lost(made: Round) -> Law:
-    """Returns the law of a round, not finite where the lower drafter's was not, so that
-    the check of logits (`specjax.finite`) finds it."""
+    """Returns the law of a round, made not finite where the lower drafter's law was
+    not, so that the check of logits (`specjax.finite`) finds it."""
     draft = made.draft
     if draft.law is None:
         return made.law

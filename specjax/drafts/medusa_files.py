@@ -1,4 +1,4 @@
-"""Medusa's heads in folders, as their own code writes them.
+"""Folders of Medusa's heads, as the authors' code writes them.
 
 Every head lies in the file by its number: residual layers, then a readout. How many
 there are is counted there, as published configurations say fewer than there are.
@@ -49,7 +49,7 @@ def read(folder: Folder, target: Pretrained) -> tuple[medusa.Config, Any]:
 
 
 def _shapes_of_head(config: medusa.Config) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns the shapes of one head, whose layers lie apart in the file."""
+    """Returns the shapes of one head, whose layers are separate arrays in the file."""
     shapes: dict[str, tuple[int, ...]] = {"readout": (config.dim, config.vocab)}
     for j in range(config.layers):
         shapes |= {f"kernel_{j}": (config.dim,) * 2, f"bias_{j}": (config.dim,)}

@@ -1,5 +1,5 @@
-"""Models that draft: one of its own weights, the target's first layers, or a small one
-with a reduced vocabulary.
+"""Draft models: with their own weights, the target's first layers, or a reduced
+vocabulary.
 
 Axes: B rows, T tokens, V vocabulary.
 """
@@ -36,7 +36,7 @@ def model_source(model: Pretrained) -> DraftSource:
 
 
 def chain_source(model: Pretrained, build: Recipe, *, regime: str) -> DraftSource:
-    """Returns the source of a model's chains, of no files.
+    """Returns the source of a model's chains, without files.
 
     Args:
       model: whose name and weights it has.
@@ -49,19 +49,19 @@ def chain_source(model: Pretrained, build: Recipe, *, regime: str) -> DraftSourc
         params=model.params,
         vocab=model.vocab,
         regime=regime,
-        law=law_of(model.model),
+        law=build_law(model.model),
         model=build,
     )
 
 
 def chain(gamma: int, draw: Callable, model: Recipe, behind: int = 2) -> Drafter:
-    """Returns the drafter of a model that is built anew. behind: see
+    """Returns the drafter of a model that is built from its recipe. behind: see
     `autoregressive.build`."""
     return autoregressive.build(model(), gamma, draw, behind=behind)
 
 
 def model_recipe(model: Pretrained) -> Recipe:
-    """Returns the recipe of a model: by its configuration, where it has one."""
+    """Returns the recipe of a model: from its configuration, where it has one."""
     if model.config is None:
         return constant(model.model)
     return recipe(_from_config, config=model.config, vocab=model.vocab)
@@ -72,11 +72,11 @@ def _from_config(config: Config, vocab: int) -> Model:
 
 
 def constant(model: Model) -> Recipe:
-    """Returns the recipe of this very model, which equals no other recipe."""
+    """Returns the recipe of this very object, which equals no other recipe."""
     return Recipe(lambda: model)
 
 
-def law_of(model: Model) -> Callable[[Any, Prompt, Sampling], Law]:
+def build_law(model: Model) -> Callable[[Any, Prompt, Sampling], Law]:
     """Returns the law of a model after each token: `DraftSource.law`."""
 
     def law(params: Any, prompt: Prompt, sampling: Sampling) -> Law:
@@ -90,9 +90,9 @@ def law_of(model: Model) -> Callable[[Any, Prompt, Sampling], Law]:
 
 
 def with_rules(source: DraftSource, rules: TokenAutomaton) -> DraftSource:
-    """Returns the source whose model's logits are changed by rules, as the target's
-    are. A source that is neither a chain nor a tree by a model of a whole vocabulary
-    drafts as it is."""
+    """Returns the source with rules applied to its model's logits, as to the target's.
+    A source that drafts neither a chain nor a tree by a model of a whole vocabulary is
+    returned unchanged."""
     if source.model is not None and source.regime == SAMPLED:
         model = recipe(_with_rules, model=source.model, rules=rules)
         factory = recipe(chain, model=model)
@@ -132,23 +132,25 @@ def early_exit(target: Pretrained, layers: int) -> DraftSource:
         )
     return DraftSource(
         name=f"{target.name}, {layers} layers",
-        factory=recipe(_early_exit, config=config, layers=layers),
+        factory=recipe(_build_early_exit, config=config, layers=layers),
         params=target.params,
         vocab=target.vocab,
         regime=SAMPLED,
-        law=law_of(shallow),
+        law=build_law(shallow),
         files=pretrained.files_of(target),
         pretrained=own,
     )
 
 
-def _early_exit(gamma: int, draw: Callable, *, config: Config, layers: int) -> Drafter:
+def _build_early_exit(
+    gamma: int, draw: Callable, *, config: Config, layers: int
+) -> Drafter:
     shallow = families.first_layers(config, layers)
 
-    def cut(cache: Any) -> Any:
+    def first_layers_cache(cache: Any) -> Any:
         return families.of(config).first_caches(cache, layers)
 
-    return early_exits.build(shallow, cut, gamma, draw)
+    return early_exits.build(shallow, first_layers_cache, gamma, draw)
 
 
 # A reduced vocabulary.
@@ -163,8 +165,8 @@ def load_reduced_vocab(path: Path, target: Pretrained) -> DraftSource:
 def reduced_vocab_source(
     name: str, draft: Reduction, target: Pretrained
 ) -> DraftSource:
-    """Returns the draft that reads by its target's embedding and says some of its ids.
-    Raises ValueError for a target that it was not made for."""
+    """Returns the draft that reads tokens by its target's embedding and proposes some
+    of its ids. Raises ValueError for a target that it was not made for."""
     whole, family = target.required_config, families.of(draft.config)
     if families.of(whole) is not family:
         raise ValueError(
@@ -191,7 +193,7 @@ def _reduced_vocab(config: Config, whole: Config) -> Model:
 
 
 def all_logits(source: DraftSource) -> DraftSource:
-    """Returns the same draft with logits of all ids, where it says some alone."""
+    """Returns the same draft with logits of all ids, where it proposes only some."""
     if source.regime != REDUCED_VOCAB or source.model is None:
         return source
     model = recipe(_all_logits, model=source.model)

@@ -50,26 +50,27 @@ def weights(draft: DraftSource) -> Pretrained:
     if draft.pretrained is None:
         devices = mesh.layout.value.draft
         raise ValueError(
-            f"{draft.name} is no model to split: leave draft={devices} out"
+            f"{draft.name} is not a model to split: leave draft={devices} out"
         )
     return draft.pretrained._replace(name=draft.name, params=draft.params)
 
 
 def split(model: Pretrained) -> Pretrained:
-    """Returns the model with its matrices over the mesh in use."""
+    """Returns the model with its matrices split over the mesh in use."""
     config = model.required_config
     return model._replace(params=sharding.split(model.params, config))
 
 
 def replicate(draft: DraftSource) -> DraftSource:
-    """Returns the draft with parameters and caches on every device of `model`."""
+    """Returns the draft with its parameters and caches replicated on every device along
+    `model`."""
     params = mesh.put(draft.params, PartitionSpec())
-    law = draft.law and unsplit(draft.law)
+    law = draft.law and split_rows_only(draft.law)
     return draft._replace(params=params, factory=whole_factory(draft.factory), law=law)
 
 
 def whole_factory(factory: Recipe) -> Recipe:
-    """Returns a recipe of the same drafter, of caches that are not split."""
+    """Returns a recipe of the same drafter with caches that are not split."""
     return recipe(_replicated_factory, factory=factory)
 
 
@@ -78,16 +79,16 @@ def _replicated_factory(gamma: int, draw: Callable, factory: Recipe) -> Drafter:
 
 
 def replicated_drafter(drafter: Drafter) -> Drafter:
-    """Returns the same drafter, of caches that are not split."""
+    """Returns the same drafter with caches that are not split."""
     return drafter._replace(
-        init=unsplit(drafter.init),
-        draft=unsplit(drafter.draft),
-        observe=drafter.observe and unsplit(drafter.observe),
+        init=split_rows_only(drafter.init),
+        draft=split_rows_only(drafter.draft),
+        observe=drafter.observe and split_rows_only(drafter.observe),
     )
 
 
-def unsplit(function: Any) -> Any:
-    """Returns the same function, traced with rows alone over the mesh."""
+def split_rows_only(function: Any) -> Any:
+    """Returns the same function, traced so that only rows are split over the mesh."""
 
     @functools.wraps(function)
     def run(*arguments: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Drafts that repeat tokens: of the text, of its prompt, of other texts, or those that
-the target held likely before.
+"""Drafts that repeat tokens: of the text, its prompt or other texts, or earlier
+predictions of the target.
 
 None has a law at every position: alpha is the share of their tokens that were accepted.
 """
@@ -33,9 +33,9 @@ from specjax.types import Drafter
 
 
 def copying(longest: int = 3, least: int = 1) -> DraftSource:
-    """Returns the draft that repeats what followed the same tokens before (Leviathan et
-    al. 2023, Section 3.6), where at least `least` of them and at best `longest` are the
-    same.
+    """Returns the draft that repeats the continuation of an earlier occurrence of the
+    last tokens (Leviathan et al. 2023, Section 3.6): of at least `least` matching
+    tokens, and at most `longest`.
 
     It has no law: where nothing matches it drafts nothing, so that beta is not defined
     at every position. Raises ValueError for a `longest` below 1, or a `least` that is
@@ -48,22 +48,24 @@ def copying(longest: int = 3, least: int = 1) -> DraftSource:
 def copying_else(
     target: Pretrained, pair: Callable, draft: str, *, least: int = 4, short: int = 0
 ) -> DraftSource:
-    """Returns the draft of what followed the last `least` tokens when the text had them
-    before, else of what a model drafts, at most `short` tokens of it (0: gamma).
+    """Returns the draft of the continuation of the last `least` tokens where the text
+    had them before, else of a model's tokens, at most `short` of them (0: gamma).
 
-    pair: as `drafts.pair`. Raises ValueError for a draft that is no model.
+    pair: as `drafts.pair`. Raises ValueError for a draft that is not a model.
     """
     other = pair(target, draft)[1]
     if other.regime not in (SAMPLED, REDUCED_VOCAB):
-        raise ValueError(f"{draft} is no model: name one that drafts where none copies")
-    factory = recipe(_copying_else, other=other.factory, least=least, short=short)
+        raise ValueError(
+            f"{draft} is not a model: name one that drafts where nothing is copied"
+        )
+    factory = recipe(_build_copying_else, other=other.factory, least=least, short=short)
     name = f"copying, else {other.name}"
     source = derived_source(other, name=name, factory=factory, regime=SAMPLED)
     source.drafter(1)
     return source
 
 
-def _copying_else(
+def _build_copying_else(
     gamma: int, draw: Callable, *, other: Recipe, least: int, short: int
 ) -> Drafter:
     drafter = other(gamma=gamma, draw=copies.copy_first(draw, gamma, least))
@@ -73,17 +75,17 @@ def _copying_else(
 
 
 def suffix(longest: int = 4, paths: int = 1) -> DraftSource:
-    """Returns the draft that repeats what most often followed the longest match before
-    (`drafters.suffix`), or a tree of so many paths. Raises ValueError for either below
-    1."""
+    """Returns the draft that repeats the most frequent continuation of the longest
+    match (`drafters.suffix`), or a tree of `paths` continuations. Raises ValueError for
+    either argument below 1."""
     suffixes.build(1, longest, paths)
     return certain_source("suffix", suffixes.build, longest=longest, paths=paths)
 
 
 def anchored(target: Pretrained) -> DraftSource:
-    """Returns the draft that follows an encoder's input from place to place
-    (`drafters.anchored`), by the words of the target's tokenizer; by tokens where it
-    has none."""
+    """Returns the draft that follows its position in an encoder's input
+    (`drafters.anchored`). It aligns by the words of the target's tokenizer, or by
+    tokens where there is none."""
     begins = jnp.ones(target.vocab, bool)
     if target.tokenizer_file is not None:
         tokenizer = target.tokenizer
@@ -95,19 +97,18 @@ def anchored(target: Pretrained) -> DraftSource:
 
 def lookahead(tokens: int = 4, pool: int = 512) -> DraftSource:
     """Returns the draft of the target's own guesses, of gamma nodes
-    (`drafters.lookahead`). tokens, pool: of an n-gram, and n-grams that are remembered.
-    Raises ValueError as it does."""
+    (`drafters.lookahead`). tokens: those of an n-gram. pool: the n-grams that are
+    remembered. Raises ValueError as `drafters.lookahead.build` does."""
     ahead.build(1, tokens, pool)
     return certain_source("lookahead", ahead.build, tokens=tokens, pool=pool)
 
 
 def recycling(target: Pretrained, accept: str = "") -> DraftSource:
-    """Returns the draft of what the target itself last held likely after each id
-    (`drafters.recycling`).
+    """Returns the draft of the ids that the target itself last found likely after each
+    id (`drafters.recycling`).
 
     A chain, or the tree of gamma nodes that keeps most where the i-th sibling is
-    accepted as `accept` says, as "0.6/0.3/0.2". Raises ValueError for what is no such
-    number.
+    accepted as `accept` says, as "0.6/0.3/0.2". Raises ValueError for other values.
     """
     chances = parse_chances("accept", accept)
     options = {"vocab": target.vocab, "accept": chances}
@@ -124,8 +125,8 @@ def _recycling(gamma: int, vocab: int, accept: tuple[float, ...]) -> Drafter:
 
 
 def texts_store(target: Pretrained, file: str, longest: int = 4) -> DraftSource:
-    """Returns the draft of what followed the same tokens in a file of texts, or in the
-    text itself (`drafters.datastore`).
+    """Returns the draft that repeats the continuation of the last tokens in a file of
+    texts, or in the text itself (`drafters.datastore`).
 
     Args:
       target: whose tokenizer reads the file.
@@ -160,7 +161,7 @@ def texts_store(target: Pretrained, file: str, longest: int = 4) -> DraftSource:
 
 def line_ids(line: bytes, where: str, target: Pretrained) -> list[int]:
     """Returns the ids of a line of JSON. where: its file and number. Raises ValueError
-    for a line that is no text."""
+    for a line without a text."""
     try:
         fields = json.loads(line)
         if fields.get("tokens") is not None:
@@ -169,5 +170,5 @@ def line_ids(line: bytes, where: str, target: Pretrained) -> list[int]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         shown = ascii(line[:40].decode("utf-8", "replace"))
         raise ValueError(
-            f'{where}: {shown} is no text: write {{"text": "..."}} a line'
+            f'{where}: {shown} is not a text: write {{"text": "..."}} a line'
         ) from None

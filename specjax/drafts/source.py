@@ -1,4 +1,4 @@
-"""The draft of a target: what drafts, with its weights, and what is recorded of it.
+"""The draft of a target: its drafter, its weights, and what is recorded of it.
 
 p is the target M_p, q the drafter M_q. Axes: B rows, T tokens, V vocabulary.
 """
@@ -31,7 +31,7 @@ class Recipe(NamedTuple):
         return self.build(**context, **dict(self.options))
 
     def change(self, **options: Any) -> "Recipe":
-        """Returns the recipe with other values of these options."""
+        """Returns the recipe with other values for these options."""
         return recipe(self.build, **dict(self.options) | options)
 
 
@@ -41,7 +41,7 @@ def recipe(build: Callable[..., Any], /, **options: Any) -> Recipe:
 
 
 class DraftSource(NamedTuple):
-    """A drafter for a target, with its weights and what is recorded of them.
+    """A drafter for a target, with its weights and what is recorded of it.
 
     Attributes:
       name: as records have it.
@@ -51,7 +51,7 @@ class DraftSource(NamedTuple):
       vocab: V; None for a drafter of any vocabulary.
       regime: what its drafts carry: SAMPLED, TABLE, CERTAIN or REDUCED_VOCAB.
       law: (params, Prompt, Sampling) -> Law [B, T] of the token after each token of the
-        prompt, as the drafter would draw it; None where a draft may be no draft.
+        prompt, as the drafter would draw it; None where a draft may be empty.
       files: what it was read from.
       model: the recipe of the model that drafts token by token, by which a tree can be
         drafted too; None where there is none.
@@ -116,13 +116,13 @@ def _without_draw(
 def derived_source(
     other: DraftSource, *, name: str, factory: Recipe, regime: str
 ) -> DraftSource:
-    """Returns what drafts in another way with the parameters of `other`."""
+    """Returns a source that drafts in another way with the parameters of `other`."""
     source = other._replace(name=name, factory=factory, regime=regime)
     return source._replace(law=None, model=None, pretrained=None)
 
 
 def record_names(target: Pretrained, draft: DraftSource) -> dict[str, str]:
-    """Returns the names of a pair, as a record has them.
+    """Returns the names of a target and a draft, in the form that a record has them.
 
     Weights that were stored in fewer bits are another model than the published one:
     `stored` says which they are.
@@ -136,7 +136,7 @@ def record_names(target: Pretrained, draft: DraftSource) -> dict[str, str]:
 def check_pair(
     target: Pretrained, draft: DraftSource, *, with_alpha: bool = True
 ) -> None:
-    """Raises ValueError for a pair that does not decode.
+    """Raises ValueError for a target and a draft that cannot decode together.
 
     Args:
       target: M_p.
@@ -162,5 +162,5 @@ def check_pair(
 
 
 def pair_files(target: Pretrained, draft: DraftSource) -> tuple[Path, ...]:
-    """Returns the files that a pair is made of, as provenance records them."""
+    """Returns the files of a target and a draft, which provenance records."""
     return *files_of(target), *draft.files

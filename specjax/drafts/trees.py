@@ -47,20 +47,21 @@ def tree(
         that then keeps most, in the place of `width`.
       longest: tokens of a path at most; 0 is any.
       siblings: whether siblings are drawn "with" or "without" replacement.
-      best: another tree for every text, the likeliest of so many children a node
+      best: another tree for every text, the most likely of this many children a node
         (`drafters.best_first`, with `floors`).
       floors: of `best`, probabilities as those of `accept`.
       grown: another tree for every text, drawn where it seems kept
         (`drafters.grown`), with floors for each child.
-      copied: a chain and, beside it, a copy of so many tokens (`drafters.forked`).
-      paths: so many paths side by side, for siblings="with" and the rule greedy_block.
+      copied: a chain and, beside it, a copy of this many tokens (`drafters.forked`).
+      paths: this many paths side by side, for siblings="with" and the rule
+        greedy_block.
 
     Raises:
-      ValueError: the draft is no model, or an option is no such number.
+      ValueError: the draft is not a model, or an option has an invalid value.
     """
     other = pair(target, draft)[1]
     if other.model is None:
-        raise ValueError(f"{draft} is no model: a tree is drafted by one")
+        raise ValueError(f"{draft} is not a model: a tree is drafted by one")
     factory = recipe(
         _tree,
         model=other.model,
@@ -99,7 +100,7 @@ def _tree(
     floors: tuple[float, ...],
     grown: tuple[float, ...],
 ) -> Drafter:
-    """Returns the drafter of the options of `tree`."""
+    """Returns the drafter for the options of `tree`."""
     del draw  # trees draw siblings by a rule of their own
     if gamma == 0:
         return nothing.drafter
@@ -119,8 +120,8 @@ def _tree(
 
 
 def parse_chances(name: str, text: str) -> tuple[float, ...]:
-    """Returns the probabilities of an option, "0.6/0.3/0.2". name: of the option, for
-    the message of the ValueError."""
+    """Returns the probabilities in the value of an option, such as "0.6/0.3/0.2". name:
+    that of the option, for the message of the ValueError."""
     try:
         return tuple(float(x) for x in text.split("/") if x)
     except ValueError:

@@ -42,8 +42,8 @@ def match_vocab(target: Pretrained, draft: DraftSource) -> DraftSource:
 
 
 def common_tokens(target: Pretrained, draft: Pretrained) -> DraftSource:
-    """Returns the draft of another tokenizer, which says the tokens that both have
-    (`drafters.intersection`)."""
+    """Returns the draft of another tokenizer, which proposes only the tokens that both
+    have (`drafters.intersection`)."""
     vocab, spelled = target.vocab, spelling(target, draft)
     config = draft.required_config
     model = recipe(_common_tokens, config=config, vocab=vocab, stretch=spelled.stretch)
@@ -55,7 +55,7 @@ def common_tokens(target: Pretrained, draft: Pretrained) -> DraftSource:
     )
     source = chain_source(own, model, regime=REDUCED_VOCAB)
     factory = recipe(
-        _in_room,
+        _limit_to_room,
         factory=source.factory,
         config=config,
         stretch=spelled.stretch,
@@ -68,14 +68,14 @@ def _common_tokens(config: Config, vocab: int, stretch: int) -> Model:
 
 
 def limit_to_room(draft: DraftSource, factory: Recipe) -> Recipe:
-    """Returns the recipe of a drafter by the model of `draft`, which keeps to the
-    positions that a model by `common_tokens` has; any other recipe as it is."""
-    if draft.factory.build is _in_room:
+    """Returns the recipe of a drafter by the model of `draft`, limited to the positions
+    that a model by `common_tokens` has; any other recipe unchanged."""
+    if draft.factory.build is _limit_to_room:
         return draft.factory.change(factory=factory)
     return factory
 
 
-def _in_room(
+def _limit_to_room(
     gamma: int, draw: Callable, *, factory: Recipe, config: Config, stretch: int
 ) -> Drafter:
     drafter = factory(gamma=gamma, draw=draw)
@@ -85,7 +85,8 @@ def _in_room(
 
 
 def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
-    """Returns how a draft of another tokenizer reads the ids of a target."""
+    """Returns the tables by which a draft with another tokenizer reads the ids of a
+    target."""
     reads, writes = target.tokenizer, draft.tokenizer
     same: Any = dict(zip(target.ends[:1], draft.ends[:1], strict=False))
     head = () if draft.start is None else (draft.start,)
@@ -101,14 +102,14 @@ def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
 
 
 def strings_source(target: Pretrained, draft: str) -> DraftSource:
-    """Returns the draft of what a decoder of another tokenizer writes, as the target's
-    tokenizer reads it (`drafters.strings`). Raises ValueError for a draft that has no
-    tokenizer, or the target's own, or that is no decoder."""
+    """Returns the draft of text that a decoder with another tokenizer writes, tokenized
+    by the target's tokenizer (`drafters.strings`). Raises ValueError for a draft
+    without a tokenizer, with the target's own, or that is not a decoder."""
     other = pretrained.load(draft, target.dtype)
     if target.encodes or other.encodes:
         raise ValueError(
-            f"{target.name} and {draft} are no two decoders: name a decoder that drafts"
-            " for a decoder"
+            f"{target.name} and {draft} are not two decoders: name a decoder that"
+            " drafts for a decoder"
         )
     coders = [model.tokenizer for model in (target, other)]  # or none: raises
     try:
@@ -122,7 +123,7 @@ def strings_source(target: Pretrained, draft: str) -> DraftSource:
 
 
 def respelled_draft(target: Pretrained, draft: Pretrained) -> DraftSource:
-    """Returns the draft of another tokenizer, whose text is read anew."""
+    """Returns the draft of another tokenizer whose text is tokenized again."""
     vocab, spelled = target.vocab, spelling(target, draft)
     source = certain_source(
         f"{draft.name}, by strings (SLEM)",

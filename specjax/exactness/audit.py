@@ -44,7 +44,7 @@ Pair = tuple[Pretrained, DraftSource]  # target, draft
 
 
 class Steps(NamedTuple):
-    """The statistics at each generated token x.
+    """The statistics of each generated token x.
 
     deviation: h(x) - E_p h, [M, S]. variance: its mean square under p. pull, square:
     its mean and mean square under q. log_ratio [M, S, 2]: log a(x) / p(x) for a = p
@@ -121,8 +121,8 @@ def score_row(p: Array, q: Array, written: Array, tested: tuple) -> tuple[Array,
 def score_statistic(
     h: Array, tilt: float, p: Array, q: Array, written: Array
 ) -> tuple[Array, ...]:
-    """Returns the first five fields of `Steps` for h [T, V], which is read where p >
-    0."""
+    """Returns the first five fields of `Steps` for a statistic h [T, V], which is read
+    only where p > 0."""
     h = jnp.where(p > 0, h - jnp.sum(p * h, axis=-1, keepdims=True), 0.0)
     x = gather(h, written)
     # a = p exp(s h) / E_p exp(s h)
@@ -134,7 +134,8 @@ def score_statistic(
 def score_largest(
     law: Array, tilt: float, p: Array, q: Array, written: Array
 ) -> tuple[Array, ...]:
-    """Returns the same for h = 1{x = argmax law}, whose deviation takes two values."""
+    """Returns the first five fields of `Steps` for h = 1{x = argmax law}, whose
+    deviation takes two values."""
     vocab, top = law.shape[-1], law.max(-1, keepdims=True)
     # The first of the largest, by reductions that vectorize everywhere.
     largest = jnp.min(jnp.where(law == top, jnp.arange(vocab), vocab - 1), axis=-1)
@@ -203,7 +204,7 @@ class Audit(NamedTuple):
 
 
 def _no_law(params: Any, prompt: Any, sampling: Any) -> Any:
-    """Stands for the law of a draft without probabilities."""
+    """Stands in for the law of a draft without probabilities."""
     return None
 
 
@@ -282,7 +283,8 @@ def smallest_leak(sd: float, pull: float, square: float, c: float, k: float) -> 
 def evidence(
     steps: Steps, wealth: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns log E after each token [M], and the `wealth` for a later part of the run.
+    """Returns log E after each token [M], and the `wealth` with which a later part of
+    the run goes on.
 
     E is the mean over statistics, their tilts a to either side, and lambda, of prod_t
     [(1 - lambda) + lambda a(x_t) / p(x_t)]; it is infinite from an impossible token on.
@@ -308,7 +310,7 @@ def alarm(log_e: np.ndarray, level: float = LEVEL) -> int | None:
 def run(
     pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels
 ) -> tuple[Steps, Calls]:
-    """Returns the statistics of one run (`write`, `score`), and its calls."""
+    """Returns the statistics of one run, by `write` and `score`, and its calls."""
     text, calls = write(pair, prompts, protocol, kernels)
     decode = protocol.decode
     return score(pair, text, decode.temperature, **decode.truncation()), calls

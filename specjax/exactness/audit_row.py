@@ -74,7 +74,7 @@ def measure_audit(
 def apply_fault(
     draft: DraftSource, protocol: Protocol, fault: Callable | None
 ) -> tuple:
-    """Returns the draft and the protocol's rule, one of them broken if there is a
+    """Returns the draft and the protocol's rule; one of them is broken if there is a
     fault."""
     verifier = verifiers.find(protocol.decode.rule)
     if fault is None:

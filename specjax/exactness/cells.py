@@ -1,4 +1,4 @@
-"""Cells of a verifier's noise on which its verdict is constant, for `certify`.
+"""Cells of a verifier's noise, in each of which its verdict is constant, for `certify`.
 
 Axes: N drafts, G = gamma, V vocabulary, K cells, P = 4 points of each: near a corner,
 in the middle, near the opposite corner, and an arbitrary one, at which only the support
@@ -15,7 +15,7 @@ EDGE = 1e-5  # how far points keep from the sides of a cell: more than rounding 
 
 
 class Situation(NamedTuple):
-    """The laws and drafts that a rule verifies.
+    """The laws and the drafts that a rule verifies.
 
     p [N, G + 1, V], q [N, G, V]: the laws, float64. drafts [N, G]; live [G] bool.
     reported: [N, G], the `accept_prob` of the verifier itself. parent: [G], of each
@@ -32,7 +32,7 @@ class Situation(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Noise at points of every cell.
+    """Points in every cell of the noise.
 
     noise: leaves [N, K, P, ...]. volume: [N, K], adding up to 1 over K. sample: [N, K,
     P, 2], the uniforms that draw the extra token from its residual. path: [N, K, G +
@@ -62,8 +62,8 @@ def uniform_cells(at: Situation, dtype: str) -> Cells:
 
 
 def sample_cells(at: Situation, dtype: str) -> Cells:
-    """Returns the cells of uniforms that draw one token at every slot: one per
-    choice."""
+    """Returns the cells of uniforms that draw one token at every slot: one cell per
+    choice of tokens."""
     path, p, volume = _paths(at)
     total = np.cumsum(p, axis=-1)
     high = gather(total, path)
@@ -78,7 +78,8 @@ def sample_cells(at: Situation, dtype: str) -> Cells:
 
 
 def gumbel_cells(at: Situation, dtype: str) -> Cells:
-    """Returns the cells of Gumbel variables g [G + 1, V], by the winners of log p + g.
+    """Returns the cells of Gumbel variables g [G + 1, V], one for each choice of
+    winners of log p + g.
 
     The volume of a cell is the product of the winners' p, which is the Gumbel-max
     theorem."""

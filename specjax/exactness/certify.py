@@ -35,7 +35,7 @@ NEXT_TO_ONE = 1 - 2**-24  # the largest float32 below 1
 
 
 def pick_law(weights: np.ndarray) -> np.ndarray:
-    """Returns the law [V] that `probs.pick` really has for `weights` [V].
+    """Returns the law [V] that `probs.pick` has in fact for `weights` [V].
 
     The drawn id never falls as u grows, so bisection over the multiples of 2^-24 finds
     the lengths of the sets of u that draw each id: first those of blocks, then those of
@@ -44,7 +44,7 @@ def pick_law(weights: np.ndarray) -> np.ndarray:
     ids = np.arange(vocab)
 
     def ends(count: int, u: Callable, drawn: Callable) -> np.ndarray:
-        """Returns the first u whose draw is beyond each of `count`."""
+        """Returns the first u whose draw is past each value of `count`."""
         low, high = np.zeros(count, int), np.full(count, 2**24)
         rows = np.broadcast_to(weights, (count, vocab))
         for _ in range(25):
@@ -71,8 +71,8 @@ _pick = jax.jit(probs.pick)
 
 @functools.cache
 def pick_gaps(vocab: int) -> np.ndarray:
-    """Returns how far the law [V] of `probs.pick` is from random weights, some of them
-    0."""
+    """Returns how far the law [V] of `probs.pick` is from random weights, some of which
+    are 0."""
     rng = np.random.default_rng(vocab)
     weights = rng.exponential(size=vocab) * (rng.random(vocab) < 0.8)
     return np.abs(pick_law(weights) - weights / weights.sum())
@@ -116,7 +116,7 @@ def chi_square(counts: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def race_p_value(vocab: int, draws: int = 2**18) -> float:
-    """Returns a p-value for the winners of `probs.race` under the law they should
+    """Returns a p-value for the winners of `probs.race` under the law that they should
     follow.
 
     It is a chi-square test against float64 probabilities of every size down to 1e-3,
@@ -142,7 +142,7 @@ def race_p_value(vocab: int, draws: int = 2**18) -> float:
 
 
 class Certificate(NamedTuple):
-    """The result of an enumeration, with the names of the CHECKS that failed at any
+    """The result of an enumeration, with the names of the CHECKS that failed at some
     prefix.
 
     error: `max |law - target|` over texts of n tokens. tv: their total variation.
@@ -167,7 +167,7 @@ def certify(
     *,
     dtype: str = "float32",
 ) -> Certificate:
-    """Returns the law of the first `n` tokens that `verifier` emits, against the
+    """Returns the law of the first `n` tokens that `verifier` emits, compared with the
     target's.
 
     Args:
@@ -235,8 +235,8 @@ NAMES = "rule fixture V gamma n float32 float64 TV tokens closed verdict".split(
 
 
 def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple]:
-    """Yields the table: a cell for each of NAMES, the last "exact" or the failed
-    checks.
+    """Yields the lines of the table: a cell for each of NAMES, the last "exact" or the
+    failed checks.
 
     float32, float64: `Certificate.error` in that arithmetic; the other cells are of
     float32. rules: the verifiers, by default all exact ones; one without a claim, such
@@ -286,15 +286,15 @@ def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple
 
 
 def format_verdict(broken: set[str]) -> str:
-    """Returns "exact", with "per_call" if only the speed is wrong; else "LOSSY" and
-    checks."""
+    """Returns "exact", with "per_call" if only the speed is wrong; else "LOSSY" and the
+    failed checks."""
     word = "exact" if broken <= {"per_call"} else "LOSSY"
     return " ".join([word, *sorted(broken)])
 
 
 @functools.cache
 def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
-    """Traces a rule, before minutes are spent on it.
+    """Traces a rule, so that an error shows before minutes are spent on it.
 
     Raises ValueError where it fails, its verdict has no residual, or it has no claim
     and its noise differs from that of `verifiers.token`."""
@@ -315,7 +315,7 @@ def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
         noises = (functools.partial(noise, each) for each in (verifier, TOKEN))
         own, wanted = map(jax.eval_shape, noises)
         returned = jax.eval_shape(verdict)
-    except Exception as error:  # whatever a rule of one's own does
+    except Exception as error:  # a custom rule may raise anything
         first = next(iter(str(error).splitlines()), "")
         raise ValueError(f"{name} fails: {type(error).__name__}: {first}") from error
     own, wanted = ([x.shape for x in jax.tree.leaves(it)] for it in (own, wanted))

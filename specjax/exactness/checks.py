@@ -1,4 +1,5 @@
-"""The checks of the verdicts that `enumeration` weighs, and of the texts that follow.
+"""The checks of verdicts that `enumeration` weighs, and of the texts that follow from
+them.
 
 Axes: N drafts, G = gamma, V vocabulary, K cells with P = 4 points each."""
 
@@ -36,8 +37,8 @@ def failed_checks(
     chances: tuple,
     results: tuple,
 ) -> set[str]:
-    """Returns the names of the CHECKS that a step fails, without law, per_call and
-    noise."""
+    """Returns the names of the CHECKS that a step fails, other than "law", "per_call"
+    and "noise"."""
     (chance, weight, cells), (verdict, drawn) = chances, results
     n, tokens = verdict.num_accepted, verdict.tokens
     drafts, live, p = situation.drafts, situation.live, situation.p
@@ -81,8 +82,8 @@ def failed_checks(
 
 
 def follow_path(situation: Situation, verdict: Verdict) -> tuple[np.ndarray, ...]:
-    """Returns the tokens of each verdict's path, whether the path is valid, and its
-    rows.
+    """Returns the tokens of each verdict's path, whether the path is valid, and the
+    rows that it passes.
 
     Their shapes are [N, K, P, G + 1], [N, K, P], and [N, K, P, G + 1]. A valid path
     consists of live nodes that follow each other in the tree; the rows are those before

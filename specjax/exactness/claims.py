@@ -43,7 +43,7 @@ class Claim(NamedTuple):
 
 def accept_ratio(at: Situation) -> tuple[np.ndarray, float]:
     """Returns min(1, p_i(x_i) / q_i(x_i)): Algorithm 1."""
-    return np.minimum(1.0, _ratio(at)), EDGE
+    return np.minimum(1.0, _draft_ratio(at)), EDGE
 
 
 def accept_rejection(at: Situation) -> tuple[np.ndarray, float]:
@@ -51,7 +51,7 @@ def accept_rejection(at: Situation) -> tuple[np.ndarray, float]:
     p, q = at.p[:, :-1], at.q
     with np.errstate(divide="ignore", invalid="ignore"):
         most = np.where(p > 0, p / q, 0.0).max(-1)
-    return np.minimum(1.0, _ratio(at) / most), EDGE
+    return np.minimum(1.0, _draft_ratio(at) / most), EDGE
 
 
 def accept_target(at: Situation) -> tuple[np.ndarray, float]:
@@ -62,7 +62,7 @@ def accept_target(at: Situation) -> tuple[np.ndarray, float]:
 def accept_block(at: Situation) -> tuple[np.ndarray, np.ndarray]:
     """Returns h_i of Sun et al. (2024): s_i / (s_i + 1 - w_i), and w_i at the last
     slot."""
-    w, last = _walk(at), int(at.live.sum())
+    w, last = _block_weights(at), int(at.live.sum())
     s = np.maximum(w[:, :-1, None] * at.p[:, 1:-1] - at.q[:, 1:], 0.0).sum(-1)
     below = s + 1 - w[:, :-1]
     h = np.concatenate([divide(s, below, 1.0), w[:, -1:]], axis=1)
@@ -73,16 +73,16 @@ def accept_block(at: Situation) -> tuple[np.ndarray, np.ndarray]:
     return h, EDGE + 1e-6 / np.maximum(below, 1e-12)
 
 
-def _walk(at: Situation) -> np.ndarray:
+def _block_weights(at: Situation) -> np.ndarray:
     """Returns w_i = min(1, w_{i-1} p(x_i) / q(x_i)) [N, G], from w_0 = 1."""
-    ratio, w, walk = _ratio(at), 1.0, []
+    ratio, w, walk = _draft_ratio(at), 1.0, []
     for i in range(ratio.shape[1]):
         w = np.minimum(1.0, w * ratio[:, i])
         walk.append(w)
     return np.stack(walk, axis=1) if walk else ratio
 
 
-def _ratio(at: Situation) -> np.ndarray:
+def _draft_ratio(at: Situation) -> np.ndarray:
     return divide(gather(at.p[:, :-1], at.drafts), gather(at.q, at.drafts))
 
 
@@ -102,7 +102,7 @@ def tokens_in_turn(limits: Callable) -> Callable:
 
 def tokens_by_block(at: Situation) -> np.ndarray:
     """Returns 1 + sum_i w_i: the first i slots are accepted with probability w_i."""
-    return 1 + (_walk(at) * at.live).sum(1)
+    return 1 + (_block_weights(at) * at.live).sum(1)
 
 
 # Of trees: the chance of each node given that all that was decided before it was
@@ -200,7 +200,7 @@ class Residuals:
 
 
 def tokens_by_children(limits: Callable) -> Callable:
-    """Returns one more than the summed chances that each node is reached and
+    """Returns one more than the sum of the probabilities that each node is reached and
     accepted."""
 
     def tokens(at: Situation) -> np.ndarray:
@@ -256,10 +256,10 @@ def tokens_by_best(at: Situation) -> np.ndarray:
 def best_paths(at: Situation) -> list[tuple[Situation, list[np.ndarray]]]:
     """Returns the best path of each draft as a draft of its own, and the nodes that
     agree with it, level by level."""
-    return [_best(at, i) for i in range(len(at.drafts))]
+    return [_best_child(at, i) for i in range(len(at.drafts))]
 
 
-def _best(at: Situation, i: int) -> tuple[Situation, list[np.ndarray]]:
+def _best_child(at: Situation, i: int) -> tuple[Situation, list[np.ndarray]]:
     group, levels, rows, laws = [0], [], [0], []
     while True:
         nodes = np.flatnonzero(np.isin(np.asarray(at.parent), group) & at.live)
@@ -287,8 +287,8 @@ def accept_path(at: Situation) -> tuple[np.ndarray, float]:
 
 
 def tokens_by_path(at: Situation) -> np.ndarray:
-    """Returns one more than the chances that the target's own tokens follow each
-    path."""
+    """Returns one more than the sum of the probabilities that the target's own tokens
+    follow each path."""
     chance, reached = accept_path(at)[0], [np.ones(len(at.drafts))]
     parent = np.asarray(at.parent)
     for node, row in enumerate(parent):
@@ -309,12 +309,12 @@ def tree_claim(claim: Claim, limits: Callable, tokens: Callable, **more: Any) ->
 
     limits, tokens: those of trees."""
 
-    def of(chain: Callable | None, tree: Callable) -> Callable:
+    def chain_or_tree(chain: Callable | None, tree: Callable) -> Callable:
         if chain is None:
             return tree
         return lambda at: (chain if at.parent is None else tree)(at)
 
-    both = of(claim.limits, limits), of(claim.tokens, tokens)
+    both = chain_or_tree(claim.limits, limits), chain_or_tree(claim.tokens, tokens)
     return claim._replace(limits=both[0], tokens=both[1], **more)
 
 

@@ -39,7 +39,7 @@ from specjax.types import Kernels, Model, Params, Prompt, Request
 
 
 class Text(NamedTuple):
-    """Texts and their logits.
+    """Texts and the logits that they were decoded from.
 
     tokens [B, L] with the prompt; ids [B, T] generated, -1 after the end; logits [E, B,
     T, V] that chose them, in each of E evaluations."""
@@ -50,7 +50,7 @@ class Text(NamedTuple):
 
 
 class Places(NamedTuple):
-    """A baseline and a speculative text, place by place, [N, T].
+    """A baseline and a speculative text, compared place by place, [N, T].
 
     live: one of them has a token here, and they are equal before. differ: they first
     differ here. margin: m = z1 - z2 of the baseline. gap: z1 minus the logit of the
@@ -94,7 +94,7 @@ class Comparison(NamedTuple):
 
 
 class Oracle(NamedTuple):
-    """Speculative texts in one full forward.
+    """The comparison of speculative texts with one full forward pass.
 
     tokens: their number. below: how many are more than 2 eps below the largest logit.
     eps_max: the largest eps."""
@@ -118,8 +118,8 @@ def compare(base: Text, text: Text) -> Places:
 def _measure(base: Array, logits: Array, ids: Array, emitted: Array) -> Any:
     """Returns the fields of Places from margin to lost."""
     (first, second), best = (jnp.moveaxis(x, -1, 0) for x in jax.lax.top_k(base, 2))
-    at_best = _logits_of(logits[0], best[0]) - _logits_of(logits[0], best[1])
-    gap = jnp.where(emitted < 0, jnp.inf, first - _logits_of(base, emitted))
+    at_best = _logits_at(logits[0], best[0]) - _logits_at(logits[0], best[1])
+    gap = jnp.where(emitted < 0, jnp.inf, first - _logits_at(base, emitted))
     apart = jnp.where(base == logits, 0.0, jnp.abs(base - logits))  # of -inf none
     apart = jnp.max(apart, axis=(0, -1))
     p_base, p_text = jax.nn.softmax(jnp.stack([base, logits[0]]))
@@ -129,7 +129,7 @@ def _measure(base: Array, logits: Array, ids: Array, emitted: Array) -> Any:
     return margin, gap, apart, margin - at_best, tv, lost
 
 
-def _logits_of(logits: Array, ids: Array) -> Array:
+def _logits_at(logits: Array, ids: Array) -> Array:
     return jnp.take_along_axis(logits, jnp.maximum(ids, 0)[..., None], axis=-1)[..., 0]
 
 
@@ -139,7 +139,8 @@ def join(batches: Sequence[Places]) -> Places:
 
 
 def summarize(places: Places) -> Comparison:
-    """Returns rates, and how many differences the eps up to there explains."""
+    """Returns the rates, and the number of texts whose first difference is explained by
+    the largest eps up to that place."""
     live, differ = places.live, places.differ
     eps = np.maximum.accumulate(np.where(live, places.eps, 0.0), axis=1)
     explained = int(np.sum(differ & (places.gap <= 2 * eps)))
@@ -197,8 +198,8 @@ class GammaReport(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The results. margins: of every token of the one-row texts, [M]. found: by
-    gamma."""
+    """The results of `examine`. margins: of every token of the one-row texts, [M].
+    found: by gamma."""
 
     margins: np.ndarray
     found: list[GammaReport]
@@ -255,7 +256,7 @@ def examine(
 def check(
     pair: tuple[Pretrained, DraftSource], prompts: Prompts, setting: DivergenceSetting
 ) -> None:
-    """Raises ValueError for a pair that cannot decode, or sizes without a meaning."""
+    """Raises ValueError for a pair that cannot decode, or for meaningless sizes."""
     check_pair(*pair, with_alpha=False)
     decode_config.check(setting.decode)
     if setting.decode.temperature != 0:
@@ -274,7 +275,8 @@ def check(
 def requests(
     prompts: Prompts, setting: DivergenceSetting
 ) -> Sequence[tuple[Prompt, Request]]:
-    """Returns the first prompts in batches of one shape; at T = 0 each has one text."""
+    """Returns the first prompts in batches of one shape; at T = 0 each prompt has one
+    text."""
     count, batch = min(setting.texts, len(prompts.tokens)), setting.batch
     key, limits = root_key(0), (setting.decode.new_tokens, make_sampling(batch, 0.0))
     chosen = [take(prompts, range(i, i + batch)) for i in range(0, count, batch)]
@@ -314,7 +316,8 @@ def build_checker(
 
 
 def starts_in_order(tokens: int) -> list[list[int]]:
-    """Returns the starts of the calls of one evaluation: every place is one.
+    """Returns the starts of the calls of one evaluation, in which a call starts at
+    every place.
 
     As in decoding without a draft, only the first row of a call counts; the next calls
     overwrite the others."""
@@ -403,7 +406,7 @@ def one_call_logits(
 
 
 def failures(found: GammaReport, strict: bool) -> list[str]:
-    """Returns the broken promises, in words.
+    """Returns in words the promises that were broken.
 
     strict: the rows of a call must not depend on their index, as on a CPU."""
     matched, natural, gamma = found.matched, found.natural, found.gamma

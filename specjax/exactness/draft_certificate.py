@@ -35,7 +35,8 @@ class Case(NamedTuple):
 
 
 def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Case:
-    """Returns a draft by a name of `small_drafts.load`, with rules that can verify it.
+    """Returns a draft by a name of `small_drafts.load`, with the rules that can verify
+    it.
 
     Args:
       name: the draft's name.
@@ -43,7 +44,8 @@ def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Cas
       policy: the name of one, for all texts.
 
     Raises:
-      ValueError: there is no such draft, rule or policy, or no rule takes the draft.
+      ValueError: there is no such draft, rule or policy, or no rule can verify the
+        draft.
     """
     source, model = (
         small_drafts.load(name, sampled_texts.target()),
@@ -53,7 +55,7 @@ def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Cas
     if source.drafter(gamma).siblings is not None:
         gamma = NODES
 
-    def takes(rule: str) -> bool:
+    def accepts_rule(rule: str) -> bool:
         verifier = verifiers.find(rule)
         drafter = source.drafter(gamma, for_rule(verifier))
         return sampled_texts.accepts(model, drafter, verifier, how)
@@ -65,8 +67,8 @@ def make_case(name: str, rules: Sequence[str] = (), policy: str = "none") -> Cas
         if verifiers.find(rule).noise is token.noise
         and not (chain and (claim.chains or rule == "rejection"))
     ]
-    wrong = [rule for rule in rules if not takes(rule)]
-    chosen = rules or [rule for rule in readers if takes(rule)]
+    wrong = [rule for rule in rules if not accepts_rule(rule)]
+    chosen = rules or [rule for rule in readers if accepts_rule(rule)]
     if wrong or not chosen:
         raise ValueError(
             f"{name} cannot be verified by {' '.join(wrong) or 'any rule'}: leave"

@@ -58,7 +58,8 @@ def make_drafter(verifier: Verifier, vocab: int, branches: bool) -> Drafter:
 
 
 def draft(drafter: Drafter, problem: Problem, number: Array) -> Draft:
-    """Returns draw `number` of each problem, with all its nodes."""
+    """Returns the draft with number `number` for each problem, with all of its
+    nodes."""
     logits, batch = problem.logits[1], len(problem.key)
     length = jnp.full(batch, number, jnp.int32)
     state = State(
@@ -80,7 +81,7 @@ def moments(drafted: Draft, siblings: str | None) -> Array:
     The statistics are whether two nodes agree, then q(x) of each node; of siblings
     drawn without replacement only the first counts."""
     assert drafted.law is not None
-    q, above = probs.dense(drafted.law), parents_of(siblings)
+    q, above = probs.dense(drafted.law), node_parents(siblings)
     sums = []
     for i, j in independent_pairs(siblings):
         same = (drafted.tokens[:, i] == drafted.tokens[:, j]).astype(q.dtype)
@@ -93,7 +94,7 @@ def moments(drafted: Draft, siblings: str | None) -> Array:
     return jnp.array([[jnp.sum(x) for x in each] for each in sums]).T
 
 
-def parents_of(siblings: str | None) -> Sequence[int]:
+def node_parents(siblings: str | None) -> Sequence[int]:
     """Returns the parent of each node."""
     return TREE if siblings else tuple(range(-1, GAMMA - 1))
 
@@ -106,7 +107,7 @@ def plain_draws(above: Sequence[int], siblings: str | None) -> list[int]:
 
 def independent_pairs(siblings: str | None) -> list[tuple[int, int]]:
     """Returns the pairs of nodes whose draws are independent."""
-    above = parents_of(siblings)
+    above = node_parents(siblings)
     firsts = plain_draws(above, siblings)
     return [*itertools.combinations(firsts, 2)]
 
@@ -122,5 +123,5 @@ def scores(sums: np.ndarray) -> np.ndarray:
 def names(siblings: str | None) -> list[str]:
     """Returns the name of each statistic."""
     agree = [f"nodes {i} and {j} agree" for i, j in independent_pairs(siblings)]
-    firsts = plain_draws(parents_of(siblings), siblings)
+    firsts = plain_draws(node_parents(siblings), siblings)
     return [*agree, *(f"q(x) of node {i}" for i in firsts)]

@@ -1,5 +1,5 @@
-"""The keys that a step draws noise from: none serves two draws, in one step or in the
-next.
+"""A check of the keys that a step draws noise from: none serves two draws, in one step
+or in the next.
 
 A step runs with a record of every key that noise is drawn from. Its batch has two
 requests at each length at which the next step may begin, so that the draws of two rows
@@ -34,7 +34,7 @@ SHORTEST = 3
 # Of `specjax.keys`: what makes keys of keys, and what draws from them.
 MAKERS = "iteration", "purpose", "uniform", "uniforms", "gumbels", "uniforms_by_name"
 DRAWERS = "draw_uniform", "draw_gumbel"
-# Of jax.random: by what else a part of one's own may draw.
+# Functions of jax.random by which a custom part may draw too.
 SAMPLERS = "uniform gumbel categorical bits bernoulli normal exponential".split()
 SAMPLERS += "randint choice permutation truncated_normal gamma beta laplace".split()
 QUICKLY = {"xla_backend_optimization_level": 0}  # to compile, as each runs once
@@ -72,7 +72,8 @@ class Recorder:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Records programs that are traced within, not those compiled before."""
+        """Records the programs that are traced in the `with` block, not those compiled
+        before."""
         wrappers: dict[tuple[Any, str], Callable] = {
             (keys, name): self._record_parents for name in MAKERS
         }
@@ -86,7 +87,8 @@ class Recorder:
             yield
 
     def watch(self, decoder: Decoder) -> Decoder:
-        """Returns the same decoder, whose draws are recorded with their owner."""
+        """Returns the same decoder, whose draws are recorded as those of its draft or
+        its rule."""
         drafter, verifier = decoder.drafter, decoder.verifier
 
         def draft(*arguments: Any) -> tuple:
@@ -295,8 +297,9 @@ def check_rule(verifier: Verifier) -> tuple[int, list[str]]:
 
 
 def tree_shapes(most: int) -> Iterator[tuple[int, ...]]:
-    """Yields the parents of every tree of up to `most` nodes, in levels, without regard
-    to the order of siblings (Beyer & Hedetniemi 1980, their sequences of depths)."""
+    """Yields the parents of every tree of up to `most` nodes, level by level; trees
+    that differ only in the order of siblings count once (Beyer & Hedetniemi 1980, their
+    sequences of depths)."""
     for size in range(1, most + 1):
         depth = list(range(size + 1))
         while True:
@@ -317,7 +320,8 @@ def tree_shapes(most: int) -> Iterator[tuple[int, ...]]:
 
 
 def check_shapes(most: int) -> tuple[int, int]:
-    """Returns the number of trees of up to `most` nodes, and how many share a slot.
+    """Returns the number of trees of up to `most` nodes, and how many of them have two
+    draws with one slot.
 
     In a tree (`tree_shapes`) that shares one, two draws have the same slot, by
     arithmetic, for some way of drawing siblings."""

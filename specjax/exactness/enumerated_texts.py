@@ -1,4 +1,5 @@
-"""The exact law of texts that a drafter of certain tokens and a rule decode together.
+"""The exact law of texts that a drafter without probabilities and a rule decode
+together.
 
 `certify` gives a rule drafts of every kind. Here the drafts come from the drafter's own
 code, and from the state that it carries from step to step, which may depend on
@@ -69,7 +70,8 @@ def text_law(
 
 
 def draft_error(draft: DraftSource, gamma: int = 2, n: int = 4) -> float:
-    """Returns how far texts of n tokens are from the law of `sampled_texts.target`.
+    """Returns how far the law of texts of n tokens is from that of
+    `sampled_texts.target`.
 
     They are decoded with a draft of certain tokens: chains by Algorithm 1, trees by
     recursive rejection."""
@@ -81,7 +83,8 @@ def draft_error(draft: DraftSource, gamma: int = 2, n: int = 4) -> float:
 
 
 def target_law(model: Any, params: Any, prompt: list[int], n: int) -> dict:
-    """Returns the same of the target alone, by one call on each text, in float64."""
+    """Returns the law of the same texts by the target alone, from one call on each
+    text, in float64."""
     texts = np.array(list(itertools.product(range(model.vocab), repeat=n)))
     rows = [[*prompt, *text] for text in texts.tolist()]
     prompts = make_prompt(rows)
@@ -101,7 +104,7 @@ def target_law(model: Any, params: Any, prompt: list[int], n: int) -> dict:
 
 def compile_step(decoder: Decoder, params: Params) -> Callable:
     """Returns the compiled step: (State [B], accept [B, G]) -> state, residual and
-    chances.
+    probabilities.
 
     The residual is [B, V], and the chances are of each slot or node [B, G]."""
 
@@ -133,7 +136,7 @@ def make_requests(batch: int) -> Request:
 
 
 def next_branches(run_step: Callable, some: list[Branch], gamma: int) -> list[Branch]:
-    """Returns all branches one step after some."""
+    """Returns all branches that follow `some` branches after one step."""
     below = np.array(list(itertools.product((True, False), repeat=gamma)))
     filled = [*some, *[some[0]] * (CHUNK - len(some))]
     states = [branch.state for branch in filled for _ in below]
@@ -160,5 +163,5 @@ def take_row(state: State, row: int) -> State:
 
 
 def error(law: dict, own: dict) -> float:
-    """Returns the largest difference between the probabilities of a text."""
+    """Returns the largest difference between the probabilities of any text."""
     return max(abs(law.get(text, 0.0) - own.get(text, 0.0)) for text in {*law, *own})

@@ -27,7 +27,8 @@ from specjax.types import Draft, Law, Policy, Request, State, Verdict, Verifier
 
 
 class Case(NamedTuple):
-    """The parts that are the same at every prefix; p, q, drawn: prefix -> law [V]."""
+    """The parts of a certificate that are the same at every prefix; p, q, drawn: prefix
+    -> law [V]."""
 
     verifier: Verifier
     claim: Claim
@@ -97,7 +98,8 @@ def grid(case: Case) -> Grid:
 def draft_chances(
     fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray
 ) -> np.ndarray:
-    """Returns the chance of each draft [N], where node i is drawn from drawn[:, i].
+    """Returns the probability of each draft [N], where node i is drawn from drawn[:,
+    i].
 
     Siblings "without" replacement are drawn from the rest of the law; where nothing is
     left, as for "certain", the first id that is not taken is drawn. Slots beyond `live`
@@ -108,7 +110,7 @@ def draft_chances(
             chance /= fixture.vocab
             continue
         law = drawn[:, i].copy()
-        if i in fixture.sure:  # what the draft finds likeliest
+        if i in fixture.sure:  # the draft's most likely token
             law = np.eye(fixture.vocab)[law.argmax(1)]
         if fixture.parent is not None and fixture.siblings not in ("with", "own"):
             taken = [j for j in range(i) if at.parent[j] == row]
@@ -138,7 +140,7 @@ def run(case: Case, prefix: tuple, memory: tuple) -> Step:
 
 
 def merge(parts: Sequence[Step]) -> Step:
-    """Returns a step of several parts, each of some of its drafts."""
+    """Returns the step that several parts make up, each for some of its drafts."""
     law: defaultdict[tuple, float] = defaultdict(float)
     _, tokens, closed, broken = zip(*parts, strict=True)
     for part in parts:
@@ -151,7 +153,7 @@ def merge(parts: Sequence[Step]) -> Step:
 def run_shape(
     case: Case, prefix: tuple, memory: tuple, known: dict | None = None
 ) -> Step:
-    """Returns the step of drafts of one shape.
+    """Returns the step of all drafts that have one shape.
 
     known: tokens -> probability, of the drafts that are possible; None as the fixture
     says."""
@@ -182,7 +184,8 @@ def run_shape(
 def roll_out(
     case: Case, prefix: tuple, memory: tuple, most: int
 ) -> tuple[np.ndarray, list[tuple]]:
-    """Returns how much of each draft [N] is drafted, and the policy's memory after it.
+    """Returns how many tokens of each draft [N] are drafted, and the policy's memory
+    after it.
 
     It uses `rollout` itself: a policy may stop after each of the `most` tokens."""
     at = grid(case)
@@ -236,10 +239,11 @@ def run_length(
     chosen: np.ndarray,
     known: dict | None = None,
 ) -> Step:
-    """Returns the part of a step that its `chosen` drafts [N] of one length have.
+    """Returns the part of a step that belongs to the `chosen` drafts [N], all of one
+    length.
 
     memories: of each draft. num: tokens drafted. most: tokens that might have been
-    drafted. known: as of `run_shape`."""
+    drafted. known: see `run_shape`."""
     fixture, gamma = case.fixture, case.gamma
     at = grid(case)
     live = np.arange(gamma) < num
@@ -300,7 +304,8 @@ def run_length(
 
 
 def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells) -> Any:
-    """Returns verdict and extra token, and a function to the memory after.
+    """Returns the verdicts, the extra tokens, and a function to the policy's memory
+    after them.
 
     The verdict is [N, K, P, ...], and the extra token [N, K, P] is drawn from the
     residual as by `probs.pick`. The function is (i, k) -> memory."""
@@ -330,10 +335,10 @@ def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells) -
     )
     states = rows(carried) if memories[0] else None
 
-    def after(i: int, k: int) -> tuple:
+    def states_after(i: int, k: int) -> tuple:
         return states[np.ravel_multi_index((i, k, 1), shape)] if states else ()
 
-    return *results, after
+    return *results, states_after
 
 
 @functools.cache
@@ -345,7 +350,7 @@ def _compile(
     There is one compilation for each vocabulary, gamma, dtype and regime of the draft.
     """
 
-    def of(law: Any, nodes: Array) -> Any:
+    def take_nodes(law: Any, nodes: Array) -> Any:
         if law is None:
             return None
         own = jax.tree.map(lambda leaf: leaf[nodes], probs.per_row(law))
@@ -356,12 +361,14 @@ def _compile(
         target: Law, draft: Draft, places: tuple, flat: tuple, memory: Any
     ) -> Any:
         (nodes, before), (noise, sample) = places, flat
-        draft = draft._replace(law=of(draft.law, before))
+        draft = draft._replace(law=take_nodes(draft.law, before))
         if sure:
             certain = jnp.isin(jnp.arange(draft.tokens.shape[1]), jnp.array(sure))
             assert draft.law is not None
             draft = draft._replace(law=probs.mask_certain(draft.law, certain))
-        verdict = verifier.verify(of(target, nodes), draft, noise, keep_residual=True)
+        verdict = verifier.verify(
+            take_nodes(target, nodes), draft, noise, keep_residual=True
+        )
         assert verdict.residual is not None
         drawn = probs.pick(verdict.residual, sample)
         if policy is not None:
@@ -385,10 +392,12 @@ def _update(policy: Policy, draft: Draft, verdict: Verdict, memory: tuple) -> tu
 
 
 def rows(memory: Any) -> list[tuple]:
-    """Returns a pytree of [B, ...] leaves as B tuples, which tell states apart."""
+    """Returns a pytree of [B, ...] leaves as B tuples, which can be compared."""
 
-    def plain(row: np.ndarray) -> Any:
-        return tuple(map(plain, row)) if np.ndim(row) else row
+    def to_tuples(row: np.ndarray) -> Any:
+        return tuple(map(to_tuples, row)) if np.ndim(row) else row
 
     leaves = map(np.asarray, jax.tree.leaves(memory))
-    return list(zip(*([plain(row) for row in leaf] for leaf in leaves), strict=True))
+    return list(
+        zip(*([to_tuples(row) for row in leaf] for leaf in leaves), strict=True)
+    )

@@ -24,7 +24,7 @@ REGIMES = ("dense", "table", "certain", "reduced", "common")
 
 
 def scalar_sampling(temperature: Any, **limits: Any) -> Sampling:
-    """Returns settings whose fields are numbers, which each row repeats."""
+    """Returns settings whose fields are scalars, which apply to each row."""
     return Sampling(temperature, **limits)
 
 
@@ -91,14 +91,14 @@ def draft_logits(fixture: Fixture) -> Callable:
 
 
 def shared_ids(vocab: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the target's ids that a "common" draft shares, and its own ids for
-    them."""
+    """Returns the target's ids that a "common" draft shares with it, and the draft's
+    own ids for them."""
     ids = np.arange(1, vocab)
     return ids, vocab + 1 - ids
 
 
 def scatter(logits: np.ndarray, ids: np.ndarray, vocab: int) -> np.ndarray:
-    """Returns logits [V], -inf except at some ids."""
+    """Returns logits [V] that are -inf except at `ids`."""
     z = np.full(vocab, -np.inf, logits.dtype)
     z[ids] = logits
     return z
@@ -127,7 +127,8 @@ def reference(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
 def laws(
     fixture: Fixture, prefixes: Sequence[tuple], dtype: str = "float32"
 ) -> tuple[Law, Law | None]:
-    """Returns both laws by `specjax.probs`: the target's and the one of the draft, [C].
+    """Returns both laws by `specjax.probs`, after each of C prefixes: the target's, and
+    the one that the draft carries.
 
     Further rows repeat the first prefix, so that trees share a program."""
     prefixes = [*prefixes, *[prefixes[0]] * (-len(prefixes) % ROWS)]
@@ -162,7 +163,7 @@ _standardize = jax.jit(probs.standardize)
 
 @jax.jit
 def _common_law(logits: jax.Array, settings: Sampling) -> Law:
-    """Returns the law by `drafters.intersection`, from logits [C, V + 1]."""
+    """Returns the law that `drafters.intersection` computes from logits [C, V + 1]."""
     vocab = logits.shape[-1] - 1
     ids, own = shared_ids(vocab)
     none = np.zeros(vocab, int)
@@ -181,7 +182,8 @@ def _table_law(table: Table, settings: Sampling) -> Law:
 
 
 def shared_table(logits: np.ndarray) -> Table:
-    """Returns `logits` [C, V] as a table: in each row one id follows the base."""
+    """Returns `logits` [C, V] as a table: in each row one id has the logit of the
+    common row."""
     count, vocab = logits.shape
     rows, plain = np.arange(count), np.arange(count) % vocab
     base: Any = np.arange(vocab, dtype=logits.dtype) / 4
@@ -192,7 +194,7 @@ def shared_table(logits: np.ndarray) -> Table:
 
 
 def table(vocab: int, seed: int, zeros: float = 0.0, spread: float = 1.5) -> Callable:
-    """Returns random logits for every prefix, prefix -> [V], a share `zeros` of them
+    """Returns a function prefix -> random logits [V], of which a share `zeros` is
     -inf."""
 
     @functools.cache
@@ -226,8 +228,8 @@ def small_gpt(layers: int) -> tuple[gpt.Config, dict]:
 
 
 def early_exit(longest: int, sampling: Sampling) -> Fixture:
-    """Returns a real `gpt` of two layers and its own first layer, for prefixes to
-    `longest`."""
+    """Returns a real `gpt` of two layers and its own first layer, for prefixes of up to
+    `longest` tokens."""
     (config, params), slots = small_gpt(2), longest + 1
 
     @functools.cache
@@ -249,17 +251,19 @@ def early_exit(longest: int, sampling: Sampling) -> Fixture:
         with jax.enable_x64(False):  # one model, in whatever precision it is decoded
             return np.asarray(score(params)).reshape(shape)
 
-    def of(layers: int) -> Callable:
+    def layer_logits(layers: int) -> Callable:
         def logits(prefix: tuple) -> np.ndarray:
             return rows(layers)[prefix + (0,) * (longest - len(prefix))][len(prefix)]
 
         return logits
 
-    return Fixture("early exit of a gpt", config.vocab, of(2), of(1), sampling)
+    return Fixture(
+        "early exit of a gpt", config.vocab, layer_logits(2), layer_logits(1), sampling
+    )
 
 
 class Trial(NamedTuple):
-    """A fixture with the gamma and the n that it is certified for."""
+    """A fixture with the gamma and the n that it is certified at."""
 
     fixture: Fixture
     gamma: int

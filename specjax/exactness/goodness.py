@@ -1,4 +1,5 @@
-"""G-tests of whether sampled texts follow a known law, and the errors that they detect.
+"""G-tests of whether sampled texts follow a known law, and how large a deviation they
+detect.
 
 The law is computed in float64 and never sampled. Seeds are fixed, so that a false alarm
 can only occur once, when a seed is chosen. Axes: N rows, n tokens, V vocabulary, K
@@ -11,7 +12,7 @@ import numpy as np
 from scipy import special
 
 LEAST = 5  # expected in a cell, below which cells are merged
-POWER = 0.99  # the share of runs in which what is `visible` is found
+POWER = 0.99  # the share of runs in which a visible difference is found
 
 
 def g_test(counts: np.ndarray, law: np.ndarray) -> float:
@@ -40,7 +41,8 @@ def g_test(counts: np.ndarray, law: np.ndarray) -> float:
 
 
 def bonferroni(p_values: Iterable[float]) -> float:
-    """Returns one p-value for a family of tests: the smallest, times their number."""
+    """Returns one p-value for a family of tests: the smallest, multiplied by their
+    number."""
     p_values = list(p_values)
     return min(1.0, len(p_values) * min(p_values))
 
@@ -85,8 +87,8 @@ def chance_variation(law: np.ndarray, total: int) -> float:
     return float(np.sqrt(law * (1 - law) / (2 * np.pi * total)).sum())
 
 
-def visible(law: np.ndarray, total: int, level: float) -> float:
-    """Returns the total variation from which on any other law is detected.
+def least_visible_distance(law: np.ndarray, total: int, level: float) -> float:
+    """Returns the least total variation at which any other law is detected.
 
     A G-test of `total` draws that raises a false alarm with probability `level` detects
     it with probability POWER. Its noncentrality is N sum (p' - p)^2 / p, which for a

@@ -1,5 +1,5 @@
-"""The worst inputs that a verifier may meet: extreme logits of two models, and
-settings.
+"""The most difficult inputs that a verifier may meet: extreme logits of two models, and
+extreme settings.
 
 The ids that a target can draw are derived here from its raw logits, independently of
 `specjax.probs`. Axes: S = 2 sides (target, draft), B rows, G = gamma, V vocabulary, F
@@ -82,7 +82,7 @@ class Problem(NamedTuple):
 
 
 def make(key: Array, chunk: Array | int, variant: Variant) -> Problem:
-    """Returns B problems, with features and settings in any combination."""
+    """Returns B problems with any combination of features and settings."""
     key, uniform = jax.random.split(jax.random.fold_in(key, chunk))
     shape = 2, 2, GAMMA + 1, variant.vocab
     size, count, drafting = math.prod(shape), len(FEATURES), 2 * GAMMA + 1
@@ -134,15 +134,15 @@ def make_settings(dice: Array, variant: Variant) -> Sampling:
     """Returns one value of each list per row; each truncation is on in half of the
     rows."""
 
-    def any_of(values: tuple, u: Array) -> Array:
+    def choose(values: tuple, u: Array) -> Array:
         return jnp.array(values)[(u * len(values)).astype(int)]
 
-    temperature, dice = any_of(TEMPERATURES, dice[:, 0]), dice[:, 1:]
+    temperature, dice = choose(TEMPERATURES, dice[:, 0]), dice[:, 1:]
     if not variant.truncated:
         return Sampling(temperature)
     lists, neutral = (TOP_K, TOP_P, MIN_P), (variant.vocab, 1.0, 0.0)
     limits = [
-        jnp.where(dice[:, i] < 0.5, none, any_of(values, dice[:, 3 + i]))
+        jnp.where(dice[:, i] < 0.5, none, choose(values, dice[:, 3 + i]))
         for i, (values, none) in enumerate(zip(lists, neutral, strict=True))
     ]
     return Sampling(temperature, *limits)
@@ -160,7 +160,7 @@ def support(logits: Array, sampling: Sampling) -> Array:
     temperature = sampling.temperature[:, None, None]
     greedy = temperature == 0
 
-    def scaled(z: Array) -> Array:
+    def scale(z: Array) -> Array:
         return (z - down[..., :1]) / jnp.where(greedy, 1.0, temperature)
 
     vocab = z.shape[-1]
@@ -169,14 +169,14 @@ def support(logits: Array, sampling: Sampling) -> Array:
         limits: Any = sampling.top_k, sampling.top_p, sampling.min_p
         top_k, top_p, min_p = (limit[:, None, None] for limit in limits)
         size = jnp.minimum(size, top_k)
-        mass = jnp.where(jnp.arange(vocab) < size, jnp.exp(scaled(down)), 0.0)
+        mass = jnp.where(jnp.arange(vocab) < size, jnp.exp(scale(down)), 0.0)
         before = jnp.cumsum(mass, axis=-1) - mass
         reached = before <= (top_p + 1e-5) * mass.sum(-1, keepdims=True)
         size = jnp.minimum(size, reached.sum(-1, keepdims=True))
-        likely = scaled(down) >= jnp.log(min_p) - 1e-5
+        likely = scale(down) >= jnp.log(min_p) - 1e-5
         size = jnp.minimum(size, likely.sum(-1, keepdims=True))
     size = jnp.broadcast_to(size, (*z.shape[:-1], 1))
     last = jnp.take_along_axis(down, size - 1, axis=-1)
     room = size - (z > last).sum(-1, keepdims=True)
     kept = (z > last) | ((z == last) & (jnp.cumsum(z == last, axis=-1) <= room))
-    return kept & (scaled(z) >= -150)
+    return kept & (scale(z) >= -150)

@@ -1,5 +1,5 @@
-"""The place where another engine's greedy text differs from ours, and whether by
-rounding.
+"""Finds where another engine's greedy text differs from ours, and whether rounding
+explains it.
 
 Each of its tokens is judged after the prompt and its own earlier tokens (teacher
 forcing), by the logits of calls of one token, which is how our greedy text is decoded.
@@ -84,7 +84,8 @@ def read_ids(
     ends: Sequence[int],
     model: Pretrained,
 ) -> tuple[list[int], str]:
-    """Returns the ids of a line, up to the first end, and the doubt about them."""
+    """Returns the ids of a line, up to the first end, and any doubt about them in
+    words."""
     vocab, doubt = model.model.vocab, ""
     if "ids" in fields:
         ids = fields["ids"]
@@ -120,7 +121,7 @@ def read_ids(
 def encode(
     tokenizer: Tokenizer, prompt: Sequence[int], text: str
 ) -> tuple[list[int], str]:
-    """Returns the ids of a text after a prompt, and the doubt about them.
+    """Returns the ids of a text after a prompt, and any doubt about them in words.
 
     They are the ids that the text adds to those of the prompt, or those of the text
     alone where the tokenizer would join the two."""

@@ -80,7 +80,7 @@ def law(temperature: float) -> np.ndarray:
 def accepts(
     model: Model, drafter: Drafter, rule: Verifier, policy: Policy | None = None
 ) -> bool:
-    """Returns whether a step can be built of these parts."""
+    """Returns whether a step can be built from these parts."""
     try:
         step.build_step(model, drafter, rule, policy)
     except ValueError:
@@ -89,8 +89,8 @@ def accepts(
 
 
 def select_rule(rules: Sequence[Verifier], number: Array) -> Verifier:
-    """Returns the rule with a number, which may be traced: one program serves all
-    rules."""
+    """Returns the rule with a number, which may be traced, so that one program serves
+    all rules."""
     if len(rules) == 1:
         return rules[0]
 
@@ -116,7 +116,7 @@ def select_rule(rules: Sequence[Verifier], number: Array) -> Verifier:
 
 
 def no_fault(drafter: Drafter, rules: Sequence[Verifier], fault: Array) -> tuple:
-    """Returns both unchanged."""
+    """Returns the drafter and the rules unchanged."""
     del fault
     return drafter, rules
 
@@ -165,7 +165,7 @@ def certify(
     calls: int = TEXTS // ROWS,
     seed: int = 0,
 ) -> TextReport:
-    """Returns the report on texts of a loop by `build`.
+    """Returns the report on texts decoded by a loop of `build`.
 
     There are `calls` calls of ROWS texts at temperature 1 and, unless a fault is set,
     one at each of OTHERS. draft: the drafter's parameters."""
@@ -201,7 +201,7 @@ def certify(
         texts=len(written),
         tv=goodness.total_variation(counts, expected),
         chance=goodness.chance_variation(expected, len(written)),
-        visible=goodness.visible(expected, len(written), level),
+        visible=goodness.least_visible_distance(expected, len(written), level),
         p_value=goodness.bonferroni(p_values),
         tokens=float(np.mean([tokens for _, tokens in results[:calls]])),
     )

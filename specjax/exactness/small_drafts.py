@@ -1,4 +1,4 @@
-"""Drafts of every kind that a name may stand for, for a target of a few ids.
+"""Drafts of every kind that has a name, for a target of a few ids.
 
 Most are built by the functions that their names call (`specjax.drafts`), with a model
 `q` in place of one in a file. Drafts that need a tokenizer, texts or layers of the
@@ -51,7 +51,7 @@ GUESSES = 8  # tokens that Medusa's heads say at once
 
 
 def reduce_vocab(model: Model) -> Model:
-    """Returns the model with two in three of its ids."""
+    """Returns the model limited to two in three of its ids."""
     size = model.vocab
     ids = np.flatnonzero(np.arange(size) % 3)
     place = np.full(size, ids.size)
@@ -79,7 +79,7 @@ def make_spelling(size: int) -> intersection.Spelling:
 def other_ids_drafter(
     model: Model, gamma: int, draw: Callable = draw_independent
 ) -> Drafter:
-    """Returns a drafter of the ids that both models have, by `make_spelling`."""
+    """Returns a drafter of the ids that both models have, given `make_spelling`."""
     drafter = autoregressive.build(in_target_vocab(model), gamma, draw)
     return intersection.limit_to_room(drafter, model, STRETCH)
 
@@ -97,7 +97,7 @@ def strings_drafter(
     after = [*range(1, size), 0]
     ids = {(j,) if i % 3 else (i, j): i for i, j in enumerate(after)}
 
-    def cut(behind: Any, said: Any) -> tuple[np.ndarray, np.ndarray]:
+    def tokenize(behind: Any, said: Any) -> tuple[np.ndarray, np.ndarray]:
         tokens, num = np.zeros(said.shape, np.int32), np.zeros(len(said), np.int32)
         for row, left in enumerate(np.asarray(said).tolist()):
             while found := [n for n in (2, 1) if tuple(left[:n]) in ids]:
@@ -105,23 +105,24 @@ def strings_drafter(
                 num[row], left = num[row] + 1, left[found[0] :]
         return tokens, num
 
-    return strings.build(model, gamma, size, STRETCH, respelled or cut)
+    return strings.build(model, gamma, size, STRETCH, respelled or tokenize)
 
 
 def counts(size: int) -> ngram.NGram:
-    """Returns trigrams of arbitrary text, some of whose contexts occur."""
+    """Returns the counts of trigrams in random text, in which some contexts of the
+    tests occur."""
     text = np.random.default_rng(0).integers(0, size, (12, 3 * size))
     return ngram.fit(text.tolist(), size, order=3, places=8)
 
 
 def texts(size: int) -> datastore.Store:
-    """Returns a store of arbitrary texts, some of whose tokens occur."""
+    """Returns a store of random texts, in which some tokens of the tests occur."""
     return datastore.index(np.random.default_rng(0).integers(0, size, (4, 3 * size)))
 
 
 def load(name: str, target: Pretrained) -> DraftSource:
-    """Returns the draft of a name as `specjax.drafts` has it, for a target that is a
-    table.
+    """Returns the draft that a name of `specjax.drafts` stands for, for a target that
+    is a table.
 
     A model is named `q`, `q_some` (a reduced vocabulary), `q_other` (its ids are
     others) or `bigram`; `hand_made:0/0/1` is a tree whose i-th node follows the row of
@@ -246,8 +247,8 @@ def _hand_made_tree(
 
 
 class Head(NamedTuple):
-    """A head with arbitrary weights, and its parameters with arbitrary tables in place
-    of a target's."""
+    """A head with arbitrary weights; arbitrary tables stand in for the target's
+    parameters."""
 
     model: Model
     params: Any
@@ -255,7 +256,7 @@ class Head(NamedTuple):
 
 @functools.cache
 def head(kind: str, size: int, width: int) -> Head:
-    """Returns a head of `size` ids.
+    """Returns a head for a vocabulary of `size` ids.
 
     Args:
       kind: "medusa", "blockwise", "eagle" or "eagle3", which says two in three ids.

@@ -1,4 +1,5 @@
-"""A test of every verifier on the worst inputs, over hundreds of millions of rows.
+"""A test of every verifier on the most difficult inputs, over hundreds of millions of
+rows.
 
 A draw is one verified row: extreme logits of two models, a draft, and noise. KINDS must
 hold of the verdict of each row, so that one bad row in 1e8 is found;
@@ -62,7 +63,7 @@ LEAST_GUMBEL, MOST_GUMBEL = -2.7689812, 87.33655
 
 
 class Deal(NamedTuple):
-    """A draw of each problem: the input of the verifier and its verdict."""
+    """One draw for each problem: the input of the verifier, and its verdict."""
 
     draft: Draft
     noise: Array | tuple
@@ -99,7 +100,7 @@ class SoakRow(NamedTuple):
 
 
 def soak(verifier: Verifier, seed: int, chunk: int) -> Tally:
-    """Returns the violations in the CHUNK rows that seed and chunk name.
+    """Returns the violations in the CHUNK rows that `seed` and `chunk` identify.
 
     The problems are the same for any rule. Raises ValueError for a negative chunk."""
     run = _compile(verifier, variant_of(chunk))
@@ -134,8 +135,8 @@ def _problem(seed: int, chunk: int) -> Problem:
 
 @functools.cache
 def _compile(verifier: Verifier, variant: Variant) -> Callable:
-    """Returns (problem, first, end) -> the tally of draws first .. end - 1, and the
-    last.
+    """Returns a function (problem, first, end) -> the tally of draws first .. end - 1,
+    and the last draw.
 
     One program serves soaking and replaying, so that both round alike."""
 
@@ -143,27 +144,27 @@ def _compile(verifier: Verifier, variant: Variant) -> Callable:
         dealt = deal(verifier, problem, number, variant)
         return dealt, violations(problem, dealt)
 
-    def drawn(dealt: Deal) -> Array:
+    def drawn_moments(dealt: Deal) -> Array:
         if not variant.own:
             return jnp.zeros((2, 0))
         return drafter_draws.moments(dealt.draft, siblings_of(verifier, variant))
 
     @jax.jit
     def run(problem: Problem, first: int, end: int) -> tuple[Tally, tuple[Deal, Array]]:
-        def turn(number: Array, carry: Any) -> Any:
+        def soak_chunk(number: Array, carry: Any) -> Any:
             dealt, wrong = trial(problem, number)
             counts, earlier, draws = carry[0]
             row = number * ROWS + jnp.argmax(wrong, axis=1)
             row = jnp.where(wrong.any(1) & (earlier < 0), row, earlier)
-            found = Tally(counts + wrong.sum(1), row, draws + drawn(dealt))
+            found = Tally(counts + wrong.sum(1), row, draws + drawn_moments(dealt))
             return found, (dealt, wrong)
 
         shapes = jax.eval_shape(trial, problem, 0)
         none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         zero = jnp.zeros(len(KINDS), jnp.int32)
-        draws = jax.eval_shape(drawn, none[0])
+        draws = jax.eval_shape(drawn_moments, none[0])
         empty = Tally(zero, zero - 1, jnp.zeros(draws.shape, draws.dtype))
-        return jax.lax.fori_loop(first, end, turn, (empty, none))
+        return jax.lax.fori_loop(first, end, soak_chunk, (empty, none))
 
     return run
 
@@ -232,15 +233,15 @@ def draw_draft(
 
 
 def draw_other(cumulative: Array, taken: Array, u: Array) -> Array:
-    """Returns an id per row of laws [B, V] other than `taken` [B]; any where none is
-    left."""
+    """Returns an id for each row of laws [B, V] other than `taken` [B]; any id where no
+    other is possible."""
     law = jnp.diff(cumulative, axis=-1, prepend=0.0)
     left = jnp.cumsum(law.at[jnp.arange(len(taken)), taken].set(0.0), axis=-1)
     return (left <= u[:, None] * left[:, -1:]).sum(-1)
 
 
 def push_to_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tuple:
-    """Returns noise whose lower and upper quarter is extreme in `rows` [B]."""
+    """Returns noise whose lower and upper quarters are extreme in `rows` [B]."""
     low, high = (-0.33, 1.25) if gumbel else (0.25, 0.75)
     least, most = (LEAST_GUMBEL, MOST_GUMBEL) if gumbel else (0.0, NEXT_TO_ONE)
 

@@ -1,4 +1,4 @@
-"""Models that are tables, so that the law of a text is a few products.
+"""Models that are tables, for which the law of a text is a few products.
 
 The next id depends on the last two. A read from the wrong branch of a tree, or a cache
 that keeps the wrong branch, therefore changes the law of texts. The cache holds the ids
@@ -61,7 +61,7 @@ def build(vocab: int) -> Model:
 
 
 def ids_at(cache: Array, slot: Array) -> Array:
-    """Returns the ids in one slot per row [B], 0 for slots before the first."""
+    """Returns the ids in one slot of each row [B], 0 for slots before the first."""
     found = jnp.take_along_axis(cache, jnp.maximum(slot, 0)[:, None], axis=1)[:, 0]
     return jnp.where(slot < 0, 0, found)
 
@@ -85,7 +85,7 @@ def weights(vocab: int, seed: int, spread: float = 1.2) -> np.ndarray:
 def text_law(
     logits: np.ndarray, prompt: Sequence[int], n: int, temperature: float
 ) -> np.ndarray:
-    """Returns the law [V] * n of the n ids after a prompt of two or more.
+    """Returns the law [V] * n of the n ids that follow a prompt of two or more.
 
     It is computed in float64, independently of decoding."""
     vocab, setting = len(logits), scalar_sampling(temperature)

@@ -42,7 +42,7 @@ OWN = "specjax.verifiers."
 
 
 class Sizes(NamedTuple):
-    """The shape to decode: B rows, the most drafted tokens, V ids.
+    """The shape that is decoded: B rows, the most drafted tokens, and V ids.
 
     draft: what the drafts carry, one of the names in `drafts.source`.
     """
@@ -54,7 +54,7 @@ class Sizes(NamedTuple):
 
 
 class Wired(NamedTuple):
-    """Kernels, with the functions that they were made of.
+    """Kernels, with the functions that they were built from.
 
     kernels: what a decoder is given.
     draw: the draw that `kernels.draw` uses, None for a coupled draft.
@@ -70,8 +70,8 @@ class Wired(NamedTuple):
 def reference(
     verifier: Verifier = token.verifier, why: str = "none was chosen"
 ) -> Kernels:
-    """Returns the functions of a verifier and of `specjax.probs` as they are: nothing
-    is fused. why: as the record has it."""
+    """Returns the functions of a verifier and of `specjax.probs` unchanged: nothing is
+    fused. why: the reason, for the record."""
     names = "asked", "verify", "draw", "baseline"
     record = dict.fromkeys(names, "reference") | {"why": why}
     draw = rollout.for_rule(verifier)
@@ -120,7 +120,8 @@ def choose(
 def wire_checked(
     name: str, verifier: Verifier, sizes: Sizes, *, device: Any = None
 ) -> Wired:
-    """Returns `wire`, compared with the reference if the choice was automatic."""
+    """Returns the kernels of `wire`, after a comparison with the reference if the
+    choice was automatic."""
     wired = wire(name, verifier, sizes, device=device)
     pallas = {program for program, _ in wired.programs} & {*PALLAS}
     if name != AUTO or device is not None or not pallas:
@@ -161,7 +162,8 @@ def line(record: dict) -> str:
 
 
 def wire(name: str, verifier: Verifier, sizes: Sizes, *, device: Any = None) -> Wired:
-    """Returns the kernels that `pallas_kernels` chooses, with output unchecked."""
+    """Returns the kernels that `pallas_kernels` chooses, before their output is
+    checked."""
     from pallas_kernels import dispatch, fuse, plan
 
     kinds = dict.fromkeys((TABLE, REDUCED_VOCAB), plan.PART)
@@ -187,7 +189,7 @@ def wire(name: str, verifier: Verifier, sizes: Sizes, *, device: Any = None) -> 
 
 
 def check_first_use(wired: Wired, verifier: Verifier, sizes: Sizes) -> Wired:
-    """Returns what was wired, or one-pass XLA if its tokens are wrong."""
+    """Returns the kernels as wired, or one-pass XLA if their tokens are wrong."""
     kind, record = default_device().device_kind, wired.kernels.record
     key = f"{kind} | {versions()} | {sizes} | {verifier.rule} | {wired.programs}"
     compare = functools.partial(find_fault, wired, verifier, sizes)
@@ -208,7 +210,8 @@ def with_record(wired: Wired, **more: str) -> Wired:
 
 
 def find_fault(wired: Wired, verifier: Verifier, sizes: Sizes) -> str | None:
-    """Returns what is wrong with drafting or baseline steps; None if nothing is."""
+    """Returns in words what is wrong with the drafting or the baseline steps; None if
+    nothing is."""
     if wired.draw is not None:
         plain = Functions(verifier, probs.draw)
         fused = Functions(wired.kernels.verifier, wired.draw)

@@ -57,12 +57,12 @@ def kernels(
 
 
 def draft_is_split(model: int) -> bool:
-    """Tells whether a draft's ids are split over `model` devices
+    """Returns whether a draft's ids are split over `model` devices
     (`drafts.placement`)."""
     return layout.value is None or layout.value.draft == model
 
 
-def over_rows(function: Callable) -> Callable:
+def map_rows(function: Callable) -> Callable:
     """Returns a function of arrays [B, ...] that each device runs on its own rows."""
     rows = PartitionSpec(DATA)
     return jax.shard_map(function, in_specs=rows, out_specs=rows, check_vma=False)
@@ -79,9 +79,9 @@ def verify_by_rows(verifier: Verifier) -> Verifier:
         run = functools.partial(verifier.verify, keep_residual=keep_residual)
         if draft.law is not None and isinstance(draft.law.logits, Table | Reduced):
             return run(target, draft, noise)  # by XLA: rows share some of these arrays
-        return over_rows(run)(target, draft._replace(policy=None), noise)
+        return map_rows(run)(target, draft._replace(policy=None), noise)
 
-    return verifier._replace(law=over_rows(verifier.law), verify=verify)
+    return verifier._replace(law=map_rows(verifier.law), verify=verify)
 
 
 def draw_by_rows(draw: Callable) -> Callable:
@@ -89,13 +89,13 @@ def draw_by_rows(draw: Callable) -> Callable:
 
     def run(logits: Array | Reduced, sampling: Sampling, u: Array) -> Any:
         alone = isinstance(logits, Reduced)
-        return (draw if alone else over_rows(draw))(logits, sampling, u)
+        return (draw if alone else map_rows(draw))(logits, sampling, u)
 
     return run
 
 
 def verify_by_ids(verifier: Verifier, name: str) -> Verifier:
-    """Returns a verifier of rows whose ids are split over `model`.
+    """Returns a verifier for rows whose ids are split over `model`.
 
     Each device reads its own ids with the kernel `name`, and all then know the rows'
     laws. Truncated laws, and the laws of a rule with its own `law`, are computed as
@@ -122,7 +122,8 @@ def verify_by_ids(verifier: Verifier, name: str) -> Verifier:
 
 
 def reader_name(name: str) -> str:
-    """Returns the name of what reads a device's ids if `name` verifies whole rows."""
+    """Returns the name of the function that reads a device's own ids, where `name`
+    verifies whole rows."""
     from pallas_kernels import parts
 
     return name if name in (fused.REFERENCE, *parts.KERNELS) else fused.ONEPASS

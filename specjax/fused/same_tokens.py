@@ -28,7 +28,7 @@ FIELDS = "scale", "top", "tau", "tie", "lse"
 
 
 class Functions(NamedTuple):
-    """The reference or fused functions: a verifier and a draw.
+    """The functions to compare, of the reference or fused: a verifier and a draw.
 
     draw: (logits [B, V], Sampling, u [B, 2]) -> (ids [B], Law [B]).
     """
@@ -64,7 +64,8 @@ class Outcome(NamedTuple):
 
 
 def problem(plain: Functions, fused: Functions, sizes: Any) -> str | None:
-    """Returns what rounding does not explain, in words; None if there is nothing."""
+    """Returns in words the first difference that rounding does not explain; None if
+    there is none."""
     verifies = plain.verifier.rule is not None and sizes.draft not in (
         TABLE,
         REDUCED_VOCAB,
@@ -133,7 +134,8 @@ def run(
 def compare(
     verifier: Verifier, rows: Case, wanted: Outcome, seen: Outcome
 ) -> str | None:
-    """Returns what is wrong with `seen`, in words; None if nothing. Host arrays."""
+    """Returns in words how `seen` differs from `wanted`; None if it does not. Both are
+    host arrays."""
     eps = largest_difference(wanted, seen)
     if not eps <= LIMIT:
         return f"probabilities differ by {eps:.1g}, and rounding is below {LIMIT:g}"
@@ -207,7 +209,7 @@ def weights(verifier: Verifier, rows: Case, b: Any, n: int) -> np.ndarray:
 
 
 def selects_id(w: Any, mass: np.ndarray, u: Any, id_: Any, reach: float) -> bool:
-    """Tells whether uniforms u [2] select the id by weights w [V], up to rounding."""
+    """Returns whether uniforms u [2] select the id by weights w [V], up to rounding."""
     vocab, place = w.size, divmod(int(id_), BLOCK)
     if not 0 <= id_ < vocab or mass[id_] == 0:
         return False

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 def token_ms(measured: Mapping) -> float | None:
-    """Returns the milliseconds per token of decoding whole texts with the target alone.
+    """Returns the milliseconds per token that the target alone takes for whole texts.
 
     Args:
       measured: the numbers of a record, of any kind of row.

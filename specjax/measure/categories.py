@@ -1,4 +1,5 @@
-"""The value of a draft on each kind of question, as Spec-Bench reports it.
+"""The speed and the acceptance of a draft on each kind of question, as Spec-Bench
+reports them.
 
 Every prompt is decoded by the target alone and by the pair, one text at a time, round
 after round. The length of a call is the number of tokens it emits: the drafted ones
@@ -37,7 +38,7 @@ PARTS = "draft", "score"  # of a step, whose times are shares of a target call
 
 
 class Turn(NamedTuple):
-    """A prompt, and how it was answered.
+    """A prompt, and its answers: with a draft and without.
 
     Attributes:
       asked: the question.
@@ -74,7 +75,7 @@ def decode(
     ValueError without questions.
     """
     if len(prompts.questions) < len(prompts.tokens):
-        raise ValueError("these prompts are no questions: name a file of them")
+        raise ValueError("these prompts are not questions: name a file of them")
     pair = pair._replace(kernels=finite.guard_kernels(pair.kernels))
     gamma, turns, programs = max(setting.gammas), {}, {}
     order = sorted(range(len(prompts.tokens)), key=lambda i: len(prompts.tokens[i]))
@@ -104,7 +105,8 @@ def decode(
 def call_ms(
     pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting
 ) -> dict[str, float]:
-    """Returns `costs.call_ms` in the middle of the answer to the first prompt."""
+    """Returns `costs.call_ms`, measured in the middle of the answer to the first
+    prompt."""
     prompt, gamma = take(prompts, [0], narrow=True), max(setting.gammas)
     request = asked_for(prompt, prompts.ends, setting, 0)
     rounds = timing.SAMPLES * setting.rounds
@@ -114,14 +116,15 @@ def call_ms(
 def asked_for(
     prompt: Prompt, ends: tuple[int, ...], setting: WalltimeSetting, index: int
 ) -> Request:
-    """Returns the request of a text up to its end or `new_tokens`, with its own key."""
+    """Returns the request for a text up to its end or `new_tokens`, with its own
+    key."""
     key = jax.random.fold_in(root_key(setting.decode.seed), index)[None]
     sampling = setting.decode.sampling(1)
     return make_request(key, prompt, setting.decode.new_tokens, sampling, ends)
 
 
 def build(pair: costs.Pair, gamma: int) -> Callable:
-    """Returns a program (prompt, request) -> text, length, number of steps, counts.
+    """Returns a program (prompt, request) -> text, length, number of steps, and counts.
 
     The text is [B, L] and its length [B]. The counts are the tokens that each step
     emitted, accepted and tested, [L, B, 3].
@@ -198,7 +201,8 @@ def rows(
     by: str | None = None,
     ms: Mapping[str, float] | None = None,
 ) -> dict[str, dict]:
-    """Returns `measured` of every group and of ALL, as `specjax compare` reads it.
+    """Returns the measurements of every group and of ALL, in the form that `specjax
+    compare` reads.
 
     by: one of `questions.GROUPS`. ms: the result of `call_ms`. Raises ValueError for a
     question without a group.
@@ -237,7 +241,7 @@ def rows(
 
 
 def numbers(turns: Sequence[Turn], gamma: int) -> dict:
-    """Returns the reported numbers of some turns.
+    """Returns the numbers that are reported for some turns.
 
     Tokens per second are Spec-Bench's: the mean over questions of tokens over seconds,
     with prefill, and medians over rounds. The speedup is the ratio of two such means,
@@ -297,7 +301,7 @@ def speed(turns: Sequence[Turn], name: str) -> float:
 
 
 def turn_record(turn: Turn) -> dict:
-    """Returns a turn as a record holds it: its numbers without its texts."""
+    """Returns a turn in the form of a record: its numbers without its texts."""
     about = {k: getattr(turn.asked, k) for k in ("id", "category", "turn")}
     tokens = {name: len(ids) for name, ids in turn.texts.items()}
     names = "prompt", "seconds", "lengths", "accepted", "tested"

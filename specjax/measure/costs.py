@@ -1,4 +1,4 @@
-"""The programs whose times make up a step: a draft, a target call, whole texts.
+"""The programs whose times add up to a step: a draft, a target call, whole texts.
 
 Each runs compiled, with its caches in place, in a loop on the device, as in decoding. c
 and v of Leviathan et al. (2023), Definition 3.7 and Section 3.3, are their ratios.
@@ -70,11 +70,11 @@ def prefill(pair: Pair, gamma: int) -> partial:
 
 
 def begin(pair: Pair, gamma: int, prompt: Prompt, request: Request) -> State:
-    """Returns a state in the middle of its texts, from which single calls are timed."""
-    return halfway(prefill(pair, gamma)(prompt), request)
+    """Returns a state in the middle of its texts, at which single calls are timed."""
+    return halfway_state(prefill(pair, gamma)(prompt), request)
 
 
-def halfway(state: State, request: Request) -> State:
+def halfway_state(state: State, request: Request) -> State:
     """Returns a state whose rows are half way to their limits."""
     return state._replace(length=(request.start + request.limit) // 2)
 
@@ -89,7 +89,8 @@ def decode(pair: Pair, gamma: int) -> partial:
 
 
 def target_calls(pair: Pair, gamma: int, loops: int) -> partial:
-    """Returns the program of `loops` target calls on gamma + 1 tokens, with laws."""
+    """Returns the program of `loops` target calls on gamma + 1 tokens, including the
+    laws."""
     model = pair.target.model
 
     def call(params: Any, request: Request, state: State) -> tuple[State, Any]:
@@ -103,7 +104,8 @@ def target_calls(pair: Pair, gamma: int, loops: int) -> partial:
 
 
 def drafts(pair: Pair, gamma: int, loops: int) -> partial:
-    """Returns the program of `loops` drafts of gamma tokens per row, with catch-up.
+    """Returns the program of `loops` drafts of gamma tokens per row, including
+    catch-up.
 
     The budget is gamma and known to the compiler, as it is in the steps of a decoder
     without a policy.
@@ -144,7 +146,8 @@ def _turn(state: State, vocab: int) -> State:
 
 
 def _without_shared(draft: Draft) -> tuple:
-    """Returns what a draft writes: tokens, and its law without what rows share."""
+    """Returns the parts of a draft that are written again: tokens, and its law without
+    what rows share."""
     law = None if draft.law is None else probs.per_row(draft.law)
     return draft.tokens, draft.num, law
 

@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 
 def join_texts(outputs: dict, batches: Mapping[int, Batch], gamma: int = 0) -> Text:
-    """Joins the texts that were written with `gamma`."""
+    """Joins the texts that were written with this `gamma`."""
     pairs = [(outputs[gamma, i], batch.prompt) for i, batch in batches.items()]
     return join([text_of(*pair) for pair in pairs])
 
@@ -39,7 +39,7 @@ def count_written(out: generate.Output, batch: Batch) -> int:
 def acceptance(
     scores: scoring.Scores | None, runs: Sequence[generate.Output]
 ) -> estimate.Estimate:
-    """Returns alpha, from every scored token.
+    """Returns alpha over all scored tokens, or over the tested tokens of the runs.
 
     Without scores, because the draft has no law, it is the share of the tested tokens
     in `runs` that were kept.
@@ -55,14 +55,14 @@ def tokens_and_steps(
 ) -> dict[str, list]:
     """Returns the tokens and steps of each batch, [K][N]."""
 
-    def each(count: Callable) -> list[list[int]]:
+    def count_outputs(count: Callable) -> list[list[int]]:
         return [
             [int(count(outputs[gamma, i], batch)) for i, batch in batches.items()]
             for gamma in gammas
         ]
 
-    steps = each(lambda out, batch: out.counts.calls.max())
-    return {"tokens": each(count_written), "steps": steps}
+    steps = count_outputs(lambda out, batch: out.counts.calls.max())
+    return {"tokens": count_outputs(count_written), "steps": steps}
 
 
 def calls(
@@ -86,7 +86,7 @@ def expected_calls(
     outputs: dict,
     batches: Mapping[int, Batch],
 ) -> dict[str, list]:
-    """Returns the steps and calls that are expected of the very texts that were scored.
+    """Returns the expected steps and calls for the same texts that were scored.
 
     They follow from the scores of these texts by dynamic programming; they are not a
     prediction of a speed.

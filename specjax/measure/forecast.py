@@ -21,10 +21,11 @@ PROGRAMS, BESIDE = 2.5, 6
 def check(
     pair: costs.Pair, prompts: Prompts, setting: walltime.WalltimeSetting
 ) -> None:
-    """Raises ValueError, in one line, if it needs more memory than is free."""
+    """Raises ValueError, in one line, if a measurement needs more memory than is
+    free."""
     most, prompt = max(setting.gammas), walltime.first_batch(prompts, setting).prompt
     needed = memory(pair, most, prompt)
-    beyond = needed - bytes_of(pair.params(most))  # which are read
+    beyond = needed - count_bytes(pair.params(most))  # which are read
     free, where = available(jax.local_devices()[0])
     if free is not None and beyond > free:
         raise ValueError(
@@ -51,18 +52,23 @@ def announce(
     say(f"expects about {seconds(setting, compiled, once) / 60:.1f} minutes")
 
 
-def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> float:
+def seconds(
+    setting: walltime.WalltimeSetting, first_seconds: float, later_seconds: float
+) -> float:
     """Returns the expected seconds of the whole measurement.
 
-    compiled: seconds of a first decoding, with compilation. once: seconds of another
-    one, without a draft; one with a draft is assumed to take the same.
+    first_seconds: seconds of a first decoding, with compilation. later_seconds: seconds
+    of another one, without a draft; one with a draft is assumed to take the same.
     """
     gammas = len(setting.gammas)
     programs = gammas * PROGRAMS + BESIDE
     texts = (setting.texts + setting.others) / setting.batch
     # Target calls and drafts apart, by a text's seconds for so many tokens.
     apart = 2 * timing.SAMPLES * timing.LOOPS / setting.decode.new_tokens
-    return programs * compiled + gammas * setting.rounds * (texts + apart) * once
+    return (
+        programs * first_seconds
+        + gammas * setting.rounds * (texts + apart) * later_seconds
+    )
 
 
 def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:
@@ -73,11 +79,11 @@ def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:
     )
     batch = prompt.tokens.shape[0]
     laws = 3 * 4 * batch * (gamma + 1) * decoder.target.vocab
-    return laws + bytes_of((params, state))
+    return laws + count_bytes((params, state))
 
 
-def bytes_of(tree: Any) -> int:
-    """Returns the bytes of a tree's arrays."""
+def count_bytes(tree: Any) -> int:
+    """Returns the bytes of the arrays in a pytree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 

@@ -1,4 +1,4 @@
-"""Records as JSON lines: written whole, never changed, never lost.
+"""Records as lines of JSON, which are written whole, and are neither changed nor lost.
 
 A record is one measured row: {row, table, scale, measured, published, provenance}. A
 line that a kill or a power cut left unfinished is reported, moved to another file and
@@ -26,13 +26,14 @@ NO_RECORDS = "holds no records, a JSON object a line: name another .jsonl file"
 
 
 def prepare(path: Path) -> None:
-    """Checks that a record can be appended, before there is one; leaves no file behind.
+    """Checks that a record can be appended, before there is one; leaves no new file
+    behind.
 
     Raises ValueError if it cannot.
     """
     shown = shorten(str(path), 80)
 
-    def tried(descriptor: int) -> None:
+    def check_writable(descriptor: int) -> None:
         move_torn_line(descriptor, path)
         if new and not os.fstat(descriptor).st_size:
             path.unlink()
@@ -40,10 +41,10 @@ def prepare(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
-            what = "a folder" if path.is_dir() else "no ordinary file"
+            what = "a folder" if path.is_dir() else "not an ordinary file"
             raise ValueError(f"{shown} is {what}: name a .jsonl file")
         new = not path.exists()
-        with_lock(path, tried)
+        with_lock(path, check_writable)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ValueError(
@@ -52,7 +53,8 @@ def prepare(path: Path) -> None:
 
 
 def append(path: Path, record: dict) -> None:
-    """Appends a line and waits until it is on the disk; raises OSError like `naming`.
+    """Appends a line and waits until it is on the disk. Raises OSError as `naming`
+    does.
 
     record: plain values, without nan.
     """
@@ -73,7 +75,7 @@ def append(path: Path, record: dict) -> None:
 
 
 def put(path: Path, record: dict) -> None:
-    """Puts a record in the place of the earlier records of its row.
+    """Puts a record in the place of earlier records of the same row.
 
     The replaced records are first appended to FILE.replaced next to it, so that nothing
     is lost. Raises like `append`.
@@ -88,7 +90,7 @@ def put(path: Path, record: dict) -> None:
     def drop(descriptor: int) -> None:
         gone = list(old)
 
-        def left() -> Iterator[bytes]:
+        def lines_left() -> Iterator[bytes]:
             for line in lines(descriptor, path):
                 each = parse(line) if line.strip() else None
                 if each in gone:  # once: the new one may be equal, and comes last
@@ -96,13 +98,13 @@ def put(path: Path, record: dict) -> None:
                 else:
                     yield line
 
-        writing.write_whole(path, left())
+        writing.write_whole(path, lines_left())
 
     with_lock(path, drop)
 
 
 def with_lock(path: Path, change: Callable[[int], None]) -> None:
-    """Runs `change` on the open file while no other process has it."""
+    """Runs `change` on the open file while no other process can write it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -155,7 +157,8 @@ def last_line(descriptor: int, path: Path) -> tuple[int, bytes]:
 
 
 def move_torn_line(descriptor: int, path: Path) -> None:
-    """Moves a torn last line to another file, and ends a last line that is whole.
+    """Moves a torn last line to another file, and ends a last line that lacks only its
+    line break.
 
     Raises ValueError for a file that holds no records; that file stays as it is.
     """
@@ -191,12 +194,13 @@ def tell(path: Path, number: int, what: str) -> None:
 
 
 def read(path: Path) -> list[dict]:
-    """Returns the records of a file, oldest first; none if there is no file."""
+    """Returns the records of a file, oldest first; [] if the file does not exist."""
     return [record for _, record in numbered_records(path)]
 
 
 def numbered_records(path: Path) -> list[tuple[int, dict]]:
-    """Returns (line number, record) of each record, oldest first; none if no file."""
+    """Returns (line number, record) of each record, oldest first; [] if the file does
+    not exist."""
     if not path.exists():
         return []
     records = []
@@ -216,7 +220,8 @@ def numbered_records(path: Path) -> list[tuple[int, dict]]:
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """Returns the record of a line; raises ValueError for one that is no record."""
+    """Returns the record in a line. Raises ValueError for a line that is not a
+    record."""
     try:
         record = json.loads(line)
     except RecursionError:

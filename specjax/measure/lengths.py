@@ -1,4 +1,4 @@
-"""The cost per token of drafting by fixed lengths, by policies and by an oracle.
+"""The cost per token of drafting with fixed lengths, with policies, and with an oracle.
 
 Every length and policy decodes the same prompts by Algorithm 1. A call that drafts g
 tokens costs c g + v(g) calls of the target on one token (Definition 3.7; v = 1 in
@@ -41,7 +41,7 @@ class Costs(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The calls of a run.
+    """The calls of a run, with what the draft and the rule reported of each.
 
     sequence, drafted, accepted: [N], each call's text and numbers of tokens.
     chance: [N, G], what uniforms were compared with.
@@ -90,7 +90,7 @@ def run(
     protocol: Protocol,
     kernels: Kernels | None = None,
 ) -> Run:
-    """Returns the calls of `count` prompts, decoded by the protocol."""
+    """Returns the calls that decode `count` prompts by the protocol."""
     calls, first = [], 0
 
     def record_step(running: np.ndarray, state: State, info: Info) -> None:
@@ -150,8 +150,8 @@ def compare(
     longest = every[f"gamma_{most}"] = run_policy(RECORDER)
     runs = every | {name.partition(":")[0]: run_policy(name) for name in policies}
     c, v, accepted = costs.c, costs.v(most), longest.accepted
-    best_gamma = min(every, key=lambda x: cost_of(every[x], c, v)[0])
-    best = cost_of(every[best_gamma], c, v)[0]
+    best_gamma = min(every, key=lambda x: token_cost(every[x], c, v)[0])
+    best = token_cost(every[best_gamma], c, v)[0]
     assert longest.sure is not None
     runs["oracle"] = longest._replace(drafted=accepted)
     least = oracle(accepted, c, v)
@@ -164,7 +164,7 @@ def compare(
     told |= {"alpha": float(accepted.sum() / np.minimum(accepted + 1, most).sum())}
     told |= {"best_gamma": int(best_gamma.removeprefix("gamma_"))}
     for name, it in runs.items():
-        own, error = cost_of(it, c, v)
+        own, error = token_cost(it, c, v)
         tokens = np.sum(it.accepted + 1)
         told |= {
             f"{name}_tokens_per_call": float(tokens / len(it.accepted)),
@@ -177,7 +177,7 @@ def compare(
     return told
 
 
-def cost_of(it: Run, c: float, v: np.ndarray) -> tuple[float, float]:
+def token_cost(it: Run, c: float, v: np.ndarray) -> tuple[float, float]:
     """Returns the cost per token of a run, and its standard error over texts."""
     paid = np.bincount(it.sequence, c * it.drafted + v[it.drafted])
     given = np.bincount(it.sequence, it.accepted + 1.0)
@@ -194,7 +194,8 @@ def cost(drafted: np.ndarray, accepted: np.ndarray, c: float, v: np.ndarray) -> 
 
 
 def oracle(accepted: np.ndarray, c: float, v: np.ndarray) -> float:
-    """Returns the cost if the number of accepted tokens [N], out of G, were known.
+    """Returns the cost per token if the number of tokens to be accepted [N], at most G,
+    were known beforehand.
 
     The calls begin where those of G tokens do. No rule of at most G tokens costs less,
     as long as a drafted token costs less than a token.
@@ -203,7 +204,8 @@ def oracle(accepted: np.ndarray, c: float, v: np.ndarray) -> float:
 
 
 def gap_share(own: float, best: float, least: float) -> float:
-    """Returns the share of the gap from the best gamma's cost to the oracle's.
+    """Returns which share of the gap between the best gamma's cost and the oracle's a
+    policy closes.
 
     A rule with share 1 is the oracle; below 0 it is worse than the best gamma.
     """
@@ -211,7 +213,8 @@ def gap_share(own: float, best: float, least: float) -> float:
 
 
 def kept_if_sure(sure: np.ndarray, accepted: np.ndarray, bins: int = 16) -> np.ndarray:
-    """Returns, for each drafted token [N, G], how often tokens as sure were kept.
+    """Returns, for each drafted token [N, G], the share kept among tokens with a
+    similar confidence.
 
     It counts the tokens that were decided on, in bins of equally many tokens by `sure`
     [N, G]. This is what the confidence tells about acceptance in hindsight.
@@ -227,7 +230,8 @@ def kept_if_sure(sure: np.ndarray, accepted: np.ndarray, bins: int = 16) -> np.n
 def replay_renewal(
     kept: np.ndarray, accepted: np.ndarray, c: float, v: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Returns what the rule of `policies.renewal` drafts [N], and its cost per token.
+    """Returns the lengths [N] that the rule of `policies.renewal` drafts, and its cost
+    per token.
 
     Each drafted token is kept with the known probability `kept` [N, G], on calls that
     begin where those of G tokens did.

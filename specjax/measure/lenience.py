@@ -1,4 +1,5 @@
-"""Measurements of lenience l: how many drafts it keeps, and its distance from p.
+"""Measurements of lenience l: the share of drafts that it keeps, and its distance from
+p.
 
 Appendix A.5 of Leviathan et al. (2023): beta_l, the probability that a token drawn from
 q is kept, and alpha_l, its mean over text that the target wrote; beta_1 is strict.
@@ -57,7 +58,7 @@ def score(
     lenience: Sequence[float],
     **truncation: Any,
 ) -> Scores:
-    """Scores every generated token of `text` for every l in one pass of each model.
+    """Scores every generated token of `text` at every l, in one pass of each model.
 
     pair: (target, draft). truncation: see `scoring.score`. At temperature 0 beta_l is
     the probability that the draft is tolerated: 0 or 1 for a draft that takes its
@@ -66,7 +67,9 @@ def score(
     for level in lenience:
         lenient.build(level)
 
-    def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:
+    def score_lenience(
+        p_law: Law, q_law: Law, written: Array
+    ) -> tuple[Array, Array, Array]:
         p, q = probs.dense(p_law), probs.dense(q_law)
         relative = probs.dense(lenient.relative_weights(p_law))
 
@@ -80,7 +83,7 @@ def score(
         log_p = z.astype(jnp.float32) - p_law.top - jnp.log(relative.sum(-1))
         return jnp.stack([beta(level) for level in lenience], -1), beta(1.0), log_p
 
-    return Scores(*positions(pair, text, temperature, each, **truncation))
+    return Scores(*positions(pair, text, temperature, score_lenience, **truncation))
 
 
 def alphas(scores: Scores) -> list[Estimate]:
@@ -111,7 +114,7 @@ def log_probability(scores: Scores) -> Estimate:
 
 
 def implied_optimum(alpha: float, c: float, gamma: int | None = None) -> Implied:
-    """Returns the optimum of Theorem 3.8 at alpha_l, as in A.5.
+    """Returns the optimum of Theorem 3.8 at alpha_l, as Appendix A.5 computes it.
 
     gamma: the one to use, or None for the best one.
     """
@@ -124,7 +127,7 @@ def implied_optimum(alpha: float, c: float, gamma: int | None = None) -> Implied
 
 
 def outputs(text: Text, calls: Calls) -> Text:
-    """Returns the texts that a run wrote after the prompts of `text`, to be scored."""
+    """Returns the texts that a run wrote after the prompts of `text`, for scoring."""
     length = text.start + [len(row) for row in calls.texts]
     tokens = np.zeros((len(length), length.max()), text.tokens.dtype)
     for row, begun, start, output in zip(

@@ -54,7 +54,8 @@ Read = Callable[[str, Pretrained], Task]
 
 
 def prompts(name: str, target: Pretrained) -> Task:
-    """Returns a custom task: a file of JSON lines, {"prompt": text}, by its path."""
+    """Returns a task of the user's own: a file of JSON lines, {"prompt": text}, by its
+    path."""
     return Task(texts.read(name, target), (Path(name),))
 
 
@@ -337,9 +338,9 @@ def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
 
 
 def place_on_mesh(pair: Pair, batch: int) -> Pair:
-    """Returns the pair on the mesh in use, if there is one.
+    """Returns the pair on the mesh in use; unchanged if there is no mesh.
 
-    Raises ValueError for a mesh that does not divide it, or a batch of so many rows.
+    Raises ValueError for a mesh that does not divide it, or a batch of this many rows.
     """
     mesh.check_rows(batch)
     return place_pair(*pair)
@@ -356,7 +357,7 @@ def target_text(
     chosen: Kernels | None = None,
     kept: dict | None = None,
 ) -> Text:
-    """Returns the text of `texts.write`, which is taken from `kept` or put there."""
+    """Returns the text that `texts.write` returns, taken from `kept` or added to it."""
     kept = {} if kept is None else kept
     weights = tuple(provenance.digest(path) for path in files_of(target))
     alone = change(protocol, gamma=0, rule="token", policy="none")

@@ -15,7 +15,8 @@ from specjax.types import Info, State
 
 
 class Positions(NamedTuple):
-    """The tests of a run; `see` is what `texts.decode` calls after each step.
+    """The tests of a run by position; `see` is the function that `texts.decode` calls
+    after each step.
 
     Attributes:
       accepted: of each step S, how many drafted tokens of each running row were kept.
@@ -33,7 +34,7 @@ class Positions(NamedTuple):
         self.tested.append(tested[running])
 
     def rates(self) -> dict[str, Any]:
-        """Returns alpha at each position, from 1, its standard error if tests were
+        """Returns alpha at each position from 1 on, its standard error if tests were
         independent, and the number of tests [G]."""
         accepted = np.concatenate(self.accepted)[:, None]
         tested = np.concatenate(self.tested)[:, None]

@@ -1,4 +1,4 @@
-"""The origin of a number, and whether its row is still set up as it was.
+"""The origin of a number, and whether its row has the same settings today.
 
 A record of counts is valid until a change moves what is counted; tests/golden detects
 such changes, and GOLDENS is raised when one is accepted. A record of times is a dated
@@ -20,7 +20,7 @@ GOLDENS = 1
 HOME = Path(__file__).resolve().parents[2]
 
 
-def of(
+def describe(
     measurement: Measurement,
     config: str,
     seconds: float,
@@ -49,7 +49,7 @@ def inputs(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def labels(paths: Iterable[Path]) -> dict[str, Path]:
-    """Returns files by label: the path relative to the project, or else the name.
+    """Returns files by label: the path relative to the project, or else the file name.
 
     Names of files outside the project are preceded by as many folders as are needed to
     tell them apart.
@@ -75,7 +75,7 @@ def digest(path: Path) -> str:
 
 
 def changed_inputs(origin: Mapping, digest: Callable[[Path], str] = digest) -> list:
-    """Returns the inputs of a record whose files are here with another content."""
+    """Returns the inputs of a record whose files have another content today."""
     recorded = origin.get("inputs") or {}
     here = ((name, HOME / name, was) for name, was in recorded.items())
     return [name for name, path, was in here if path.is_file() and digest(path) != was]
@@ -97,7 +97,7 @@ def settings(config: str) -> dict[str, str]:
 
 
 def shorten(name: str) -> str:
-    """Shortens scope/package.module.name.parameter to scope/name.parameter."""
+    """Returns scope/package.module.name.parameter shortened to scope/name.parameter."""
     scope, slash, selector = name.rpartition("/")
     return scope + slash + ".".join(selector.split(".")[-2:])
 
@@ -113,14 +113,16 @@ def normalize(value: str) -> str:
         return scope + slash + mark + last
 
 
-def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]:
+def changed_settings(
+    recorded_config: str, current_config: str, own: Iterable[str]
+) -> list[str]:
     """Returns the names that two configs set differently.
 
     own: names that the row's own file sets. A new name in the files that it includes is
     taken to describe what was always so. A value that became a macro counts as that
     macro's value.
     """
-    was, now = settings(recorded), settings(today)
+    was, now = settings(recorded_config), settings(current_config)
     own = set(map(shorten, own))
 
     def differs(name: str, value: str) -> bool:
@@ -135,12 +137,12 @@ def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]
 
 
 def resolve_macro(found: dict[str, str], value: str) -> str:
-    """Returns a value, or the value of the macro that it names."""
+    """Returns a value, or, where it names a macro, the value of the macro."""
     return found.get(value[1:], value) if value.startswith("%") else value
 
 
 def check_clean(out: Path) -> None:
-    """Checks that a measurement made now may enter the folder `out`.
+    """Raises ValueError where a measurement made now may not enter the folder `out`.
 
     Raises:
       ValueError: `out` is the results of this checkout, and files other than results

@@ -1,4 +1,4 @@
-"""The result of a gin file: one row of a table, built but not yet measured."""
+"""The result of reading a gin file: one row of a table, built but not yet measured."""
 
 import datetime
 import os
@@ -13,7 +13,7 @@ import jax
 from specjax import native
 from specjax.runtime import jax_flags, processor
 from specjax.runtime.mesh import layout
-from specjax.runtime.plugins import file_of, is_custom
+from specjax.runtime.plugins import is_custom, module_file
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
 
@@ -83,7 +83,8 @@ class TableRow(NamedTuple):
 
 
 def conditions(dtype: str, seed: int | None, seconds: float) -> dict:
-    """Returns the conditions of a number: versions, device, arithmetic, and date."""
+    """Returns the conditions that a number was measured under: versions, device,
+    arithmetic, and date."""
     return {
         **machine(),
         "dtype": dtype,
@@ -94,9 +95,9 @@ def conditions(dtype: str, seed: int | None, seconds: float) -> dict:
 
 
 def own_files(*names: str) -> tuple[Path, ...]:
-    """Returns the sources of rules and policies named "module:name".
+    """Returns the source files of rules and policies named "module:name".
 
     They are inputs of what is measured with them, so that a change of theirs is
     detected.
     """
-    return tuple(file_of(name) for name in names if is_custom(name))
+    return tuple(module_file(name) for name in names if is_custom(name))

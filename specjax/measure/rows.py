@@ -1,4 +1,4 @@
-"""The measured rows of a file; each field that is compared is checked before use.
+"""The measured rows of a file; every field that is compared is checked before use.
 
 An error is one line with the file, the line and the field.
 """
@@ -36,12 +36,12 @@ def read(path: Path) -> dict[str, dict]:
 
 
 def is_whole(x: Any) -> bool:
-    """Tells whether x is an int of at least 0."""
+    """Returns whether x is an int of at least 0."""
     return type(x) is int and x >= 0
 
 
 def is_number(x: Any) -> bool:
-    """Tells whether x is a finite int or float."""
+    """Returns whether x is a finite int or float."""
     try:
         return type(x) in (int, float) and math.isfinite(x)
     except OverflowError:  # an int beyond every float
@@ -49,7 +49,7 @@ def is_number(x: Any) -> bool:
 
 
 def is_interval(x: Any) -> bool:
-    """Tells whether x is a list of two finite numbers in ascending order."""
+    """Returns whether x is a list of two finite numbers in ascending order."""
     two = isinstance(x, list) and len(x) == 2 and all(map(is_number, x))
     return two and x[0] <= x[1]
 
@@ -67,14 +67,15 @@ INTERVAL = is_interval, "two finite numbers, [low, high]"
 
 
 def require(value: Any, place: str, kind: tuple[Callable, str]) -> None:
-    """Raises ValueError, with the field's place, for a value that is not of a kind."""
+    """Raises ValueError, naming the field's place, for a value that is not of a
+    kind."""
     fits, wanted = kind
     if not fits(value):
         raise ValueError(f"{place} must be {wanted}; got {shorten(ascii(value))}")
 
 
 def check(record: dict) -> None:
-    """Raises ValueError, with the field's name, for a record that is not comparable."""
+    """Raises ValueError, naming the field, for a record that cannot be compared."""
     for name, kind in (("row", TEXT), ("measured", OBJECT), ("provenance", OBJECT)):
         require(record.get(name), name, kind)
     measured, place = record["measured"], "measured"
@@ -96,7 +97,8 @@ def check(record: dict) -> None:
 
 
 def check_lists(measured: dict) -> None:
-    """Checks the fields that have one value for every gamma.
+    """Raises ValueError for a field that should have one value for every gamma and does
+    not.
 
     The single gamma of a row without lists is a number.
     """

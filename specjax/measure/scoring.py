@@ -1,4 +1,4 @@
-"""The value of a draft at every token of a text that the target wrote.
+"""The acceptance of a draft at every token of a text that the target wrote.
 
 Leviathan et al. (2023), Theorem 3.5 and Corollary 3.6; p and q are standardized alike
 (Section 2.2). Axes: N sequences, L tokens, V vocabulary, M generated tokens in all.
@@ -14,7 +14,7 @@ from jax import Array
 
 from specjax import probs
 from specjax.checkpoints import Pretrained
-from specjax.drafts.models import law_of
+from specjax.drafts.models import build_law
 from specjax.drafts.source import DraftSource
 from specjax.inputs import make_sampling
 from specjax.measure.texts import Calls, Text
@@ -55,7 +55,9 @@ def score(
     truncation: top_k, top_p and min_p of both laws (`DecodeConfig.truncation`).
     """
 
-    def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:
+    def score_tokens(
+        p_law: Law, q_law: Law, written: Array
+    ) -> tuple[Array, Array, Array]:
         p, q = probs.dense(p_law), probs.dense(q_law)
         beta = jnp.sum(jnp.minimum(p, q), axis=-1)  # Corollary 3.6
 
@@ -64,7 +66,9 @@ def score(
 
         return beta, at_written(p), at_written(q)
 
-    return Scores(*positions((target, draft), text, temperature, each, **truncation))
+    return Scores(
+        *positions((target, draft), text, temperature, score_tokens, **truncation)
+    )
 
 
 def positions(
@@ -75,7 +79,8 @@ def positions(
     keys: Array | None = None,
     **truncation: Any,
 ) -> list[np.ndarray]:
-    """Returns `each(p, q, written)` of every generated token, and its sequence [M].
+    """Returns `each(p, q, written)` for every generated token, and the text [M] that it
+    belongs to.
 
     The results are [M, ...]. p and q are the laws [B, T] by which (target, draft) draw
     the tokens `written` [B, T], standardized alike; `each` returns arrays [B, T, ...].
@@ -83,7 +88,7 @@ def positions(
     argument. truncation: see `score`.
     """
     target, draft = pair
-    target_law, draft_law = law_of(target.model), draft.law
+    target_law, draft_law = build_law(target.model), draft.law
     assert draft_law is not None
 
     @jax.jit
@@ -115,14 +120,15 @@ def positions(
 
 
 def rows_at_once(count: int, size: int, vocab: int) -> int:
-    """Returns the number of rows that are scored at once: CHUNK, or fewer where a law
-    of so many would have more numbers than LARGEST."""
+    """Returns how many rows are scored at once: CHUNK, or fewer where the law of CHUNK
+    rows would have more numbers than LARGEST."""
     fit = LARGEST // (size * vocab)
     return CHUNK if fit >= CHUNK else max(1, min(fit, count))
 
 
 def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict]:
-    """Returns the four estimators of alpha (`specjax.theory.estimate`), ready for JSON.
+    """Returns the four estimators of alpha (`specjax.theory.estimate`) as plain values
+    for JSON.
 
     The error of a single sequence is None, because JSON has no nan. scores: None for a
     draft without a law, which may draft less than gamma tokens, or for a rule not in
@@ -153,7 +159,7 @@ RUN = 8  # tokens in a row that are there twice: a loop, not a common phrase
 
 
 def find_repeats(ids: np.ndarray) -> np.ndarray:
-    """Returns which tokens end a run of RUN tokens that was there before; [L] bool."""
+    """Returns which tokens end a run of RUN tokens that occurred before; [L] bool."""
     seen, marks = set(), np.zeros(len(ids), bool)
     for end in range(RUN, len(ids) + 1):
         run = tuple(ids[end - RUN : end].tolist())
@@ -163,7 +169,7 @@ def find_repeats(ids: np.ndarray) -> np.ndarray:
 
 
 def alpha_outside_repeats(text: Text, scores: Scores | None) -> dict[str, float | None]:
-    """Returns how much greedy texts repeat themselves, and alpha at the other tokens.
+    """Returns the share of greedy texts that repeats, and alpha at the other tokens.
 
     `repeated` is the share of generated tokens that end a run which the text, with its
     prompt, had before. alpha at the others comes with its error; both are None if

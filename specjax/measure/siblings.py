@@ -1,11 +1,12 @@
-"""The acceptance rate of each further child of a node, from which trees are built.
+"""The acceptance rate of each child of a node, the first and the further ones, from
+which trees are built.
 
 It is the vector that Sequoia's tree is built from (Chen et al. 2024,
 https://arxiv.org/abs/2402.12374, Section 3.1), measured at every token of texts that a
 target wrote: children are drawn from the draft there and tried by recursive rejection,
 but never taken.
 
-Also measured is the most that any exact rule could accept of so many children. By
+Also measured is the most that any exact rule could accept of a number of children. By
 optimal transport that is at most p(H) + 1 - Q(H) for any set H of ids, where Q(H) is
 the probability that all K draws are in H. For independent draws the least of these
 bounds is reached (Sun et al. 2023, https://arxiv.org/abs/2310.15141), by a set of the
@@ -42,9 +43,9 @@ class Siblings(NamedTuple):
       not, and its standard error over texts.
     floor: [K], the argument of `drafters.best_first.guess` that fits the rates.
     kept: [K], the probability that recursive rejection accepts one of the first 1 .. K.
-    replaced, distinct: [BOUNDED], the most that any rule could accept of so many draws
-      with and without replacement; empty for a greedy target, whose children are not
-      drawn.
+    replaced, distinct: [BOUNDED], the most that any rule could accept of this many
+      draws with and without replacement; empty for a greedy target, whose children are
+      not drawn.
     """
 
     rate: np.ndarray
@@ -65,14 +66,16 @@ def measure(
     seed: int = 0,
     **truncation: Any,
 ) -> Siblings:
-    """Returns the acceptances from which trees are built.
+    """Returns the acceptances that trees are built from.
 
     Children are drawn without replacement; for a greedy target they are the most
     probable ids. No two tokens of the texts share a key. truncation: top_k, top_p and
     min_p of both laws.
     """
 
-    def each(p: Law, q: Law, written: Array, row_keys: Array) -> tuple[Array, ...]:
+    def score_siblings(
+        p: Law, q: Law, written: Array, row_keys: Array
+    ) -> tuple[Array, ...]:
         shape = written.shape
         count = written.size
         p, q = (_flatten(law, count) for law in (p, q))
@@ -102,7 +105,7 @@ def measure(
     pair, bounded = (target, draft), min(BOUNDED, most) if temperature else 0
     own_keys = keys_of(seed, STREAM, np.arange(len(text.tokens)))
     taken, tried, share, *bounds, sequence = scoring.positions(
-        pair, text, temperature, each, own_keys, **truncation
+        pair, text, temperature, score_siblings, own_keys, **truncation
     )
     starts = np.flatnonzero(np.diff(sequence, prepend=-1))  # of each text
     sums = [np.add.reduceat(x, starts) for x in (taken, tried)]
@@ -120,20 +123,22 @@ def measure(
 
 
 def _token_keys(row_keys: Array, tokens: int) -> Array:
-    """Returns a key of each token of rows of so many, [B T], by its row's key [B]."""
+    """Returns a key for each token of rows of `tokens` tokens, [B T], derived from its
+    row's key [B]."""
     place = jnp.tile(jnp.arange(tokens), row_keys.size)
     return keys.iteration(jnp.repeat(row_keys, tokens), place)
 
 
 def _flatten(law: Law, count: int) -> Law:
-    """Returns a law [B, T] as [N, 1]."""
+    """Returns a law [B, T] reshaped to [N, 1]."""
     own = probs.per_row(law)
     flat = jax.tree.map(lambda x: x.reshape(count, 1, *x.shape[2:]), own)
     return probs.with_shared(flat, law.logits)
 
 
 def bound_with_replacement(p: Array, q: Array, most: int) -> Array:
-    """Returns the bound for 1 .. `most` independent draws: [N, K].
+    """Returns the most that any rule could accept of 1 .. `most` independent draws: [N,
+    K].
 
     The draws are from q [N, V], for p [N, V]. The bound for one draw is beta.
     """
@@ -143,7 +148,8 @@ def bound_with_replacement(p: Array, q: Array, most: int) -> Array:
 
 
 def bound_without_replacement(p: Array, q: Array, most: int) -> Array:
-    """Returns the bound for 1 .. `most` draws from q without replacement: [N, K].
+    """Returns the most that any rule could accept of 1 .. `most` draws from q without
+    replacement: [N, K].
 
     Let ids ring at rates q; they then ring in the order of such draws. All K draws are
     in H if K ids of H ring before any other id does. The number of H that rang until t
@@ -154,7 +160,7 @@ def bound_without_replacement(p: Array, q: Array, most: int) -> Array:
     p, q = sort_by_ratio(p, q)
     time = jnp.geomspace(1e-2, 1e3, POINTS)  # the first of all ids rings at about 1
 
-    def further(carried: tuple, id_q: Array) -> tuple[tuple, Array]:
+    def add_id(carried: tuple, id_q: Array) -> tuple[tuple, Array]:
         """Adds an id to H.
 
         rang: [N, T, K], the probability that 0 .. K - 1 ids of H rang until each time.
@@ -170,7 +176,7 @@ def bound_without_replacement(p: Array, q: Array, most: int) -> Array:
         return (rang, rest), enough[:, 0] + grown + alone[:, -1] * (1 - enough[:, -1])
 
     none = jnp.zeros((len(q), POINTS, most), q.dtype).at[..., 0].set(1.0)
-    inside = jax.lax.scan(further, (none, q.sum(1)), q.T)[1]  # [V, N, K]
+    inside = jax.lax.scan(add_id, (none, q.sum(1)), q.T)[1]  # [V, N, K]
     return least_bound(p, jnp.moveaxis(inside, 0, 1))
 
 
@@ -181,7 +187,8 @@ def sort_by_ratio(p: Array, q: Array) -> tuple[Array, Array]:
 
 
 def least_bound(p: Array, inside: Array) -> Array:
-    """Returns min over H of p(H) + 1 - Q(H), for the sets H of the first ids: [N, K].
+    """Returns min over H of p(H) + 1 - Q(H), where H runs over the sets of first ids:
+    [N, K].
 
     inside: Q of these sets, [N, V, K].
     """

@@ -1,4 +1,4 @@
-"""The targets and drafts that gin files name: `sides.model` and others.
+"""The functions that make targets and drafts in gin files: `sides.model` and others.
 
 Parameters are bound by these names, and records have them.
 """
@@ -26,7 +26,7 @@ def model(
       cache: as of `specjax.load`.
 
     Raises:
-      ValueError: there is no such model.
+      ValueError: no model has this name.
     """
     if made_by and not Path(name).exists():
         raise ValueError(f"no weights at {name}: make them with `{made_by}`")

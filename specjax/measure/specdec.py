@@ -1,4 +1,4 @@
-"""Measured questions in the file formats of other benchmarks, for their tools.
+"""Writes measured questions in the file formats of other benchmarks, for their tools.
 
 NVIDIA's specdec_bench: configuration.json, timing.json, acceptance_rate.json and
 responses.jsonl. Spec-Bench: an answer file for each way to decode, alone.jsonl and
@@ -21,7 +21,8 @@ QUANTILES = 0.25, 0.5, 0.75
 
 
 def prepare(folder: Path) -> None:
-    """Raises ValueError, before any compute, for a folder that contains a run."""
+    """Raises ValueError, before anything is computed, for a folder that contains a
+    run."""
     if folder.is_file() or (folder / "acceptance_rate.json").exists():
         raise ValueError(f"{folder} has a run already: name a folder that is new")
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +122,8 @@ def text_seconds(turns: Sequence[Turn]) -> dict[str, Any]:
 
 
 def spread(values: np.ndarray) -> dict[str, Any]:
-    """Returns numbers as specdec_bench writes them, as strings with four decimals."""
+    """Returns statistics of numbers in the format of specdec_bench: strings with four
+    decimals."""
     if not len(values):
         return {}
     named = {name: getattr(np, name)(values) for name in ("min", "max", "mean", "std")}

@@ -33,7 +33,7 @@ ANSWER, ROWS = 128, 8
 
 
 class Protocol(NamedTuple):
-    """The settings by which a task's prompts are decoded.
+    """The settings with which a task's prompts are decoded.
 
     task: what the prompts are called. decode: the settings; gamma, rule and policy are
     those of the speculative run. tokens: how many the target writes at least, in whole
@@ -48,7 +48,8 @@ class Protocol(NamedTuple):
 
 
 def standardized(setting: Mapping) -> str:
-    """Describes the temperature and filters of a setting, or of a record of any age."""
+    """Describes the temperature and filters of a setting, or of a record of any
+    version."""
     filters = [(name, setting.get(name)) for name in CUTS]
     kept = [(name.replace("_", "-"), x) for name, x in filters if x is not None]
     named = [f", {name} {x:g}" for name, x in kept]
@@ -95,7 +96,7 @@ def write(
     protocol: Protocol,
     kernels: Kernels | None = None,
 ) -> Text:
-    """Returns text by the target alone, each sequence up to its end or `new_tokens`.
+    """Returns texts by the target alone, each up to its end or `new_tokens`.
 
     kernels: what reads logits; None is the reference.
     """
@@ -120,7 +121,7 @@ def read(
     chosen: Chosen = ALL,
     answer: int = ANSWER,
 ) -> Prompts:
-    """Returns the prompts of a file (`prompts.read`) in the tokens of the target.
+    """Returns the prompts of a file (`prompts.read`), tokenized for the target.
 
     The tokenizer is the target's or the given one. A conversation continues with
     answers of at most `answer` tokens, which the target alone writes greedily and only
@@ -129,9 +130,9 @@ def read(
     """
     model = use_tokenizer(target, tokenizer)
 
-    def answered(conversations: list[list[int]]) -> list[str]:
+    def answer_turns(conversations: list[list[int]]) -> list[str]:
         count = len(conversations)
-        # Of so many tokens that no conversation is left without its answer.
+        # Of enough tokens that no conversation is left without its answer.
         sizes = dict(tokens=count * answer, batch=min(ROWS, count))
         greedy = DecodeConfig(new_tokens=answer)
         with console.announce(f"Answering {count} turns by {target.name} alone"):
@@ -139,7 +140,7 @@ def read(
             text = write(target, asked, Protocol("answers", greedy, **sizes))
         return [model.tokenizer.decode(ids.tolist()) for ids in text.rows()]
 
-    return read_prompts(path, model, answered, chosen)
+    return read_prompts(path, model, answer_turns, chosen)
 
 
 def text_of(out: generate.Output, prompt: Prompt) -> Text:
@@ -150,7 +151,7 @@ def text_of(out: generate.Output, prompt: Prompt) -> Text:
 
 
 def join(parts: Sequence[Text]) -> Text:
-    """Joins texts of one width."""
+    """Returns several texts of one width as one."""
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
@@ -163,7 +164,7 @@ def speculate(
     *,
     seen: Callable | None = None,
 ) -> Calls:
-    """Returns the calls by which (target, draft) continue `count` prompts.
+    """Returns the calls in which (target, draft) continue `count` prompts.
 
     Each sequence has random numbers of its own. kernels: what verifies and draws; None
     is the protocol's rule by the reference. seen: as of `decode`.
@@ -203,7 +204,7 @@ def decode(
 
 
 def join_calls(batches: Sequence[Calls], count: int) -> Calls:
-    """Returns the calls of the first `count` sequences."""
+    """Returns the calls of the first `count` sequences of all batches."""
 
     def rows(name: str) -> np.ndarray:
         return np.concatenate([getattr(batch, name) for batch in batches])[:count]
@@ -283,19 +284,20 @@ def ends_of(
 
 
 def max_sequences(prompts: Prompts, protocol: Protocol) -> int:
-    """Returns the most sequences that there can be."""
+    """Returns the number of sequences that the prompts allow."""
     # At temperature 0 a prompt has one text; else each has at least one token.
     count = len(prompts.tokens)
     return count if protocol.decode.temperature == 0 else protocol.tokens
 
 
 def width(prompts: Prompts) -> int:
-    """Returns the length of the task's longest prompt: all batches have this width."""
+    """Returns the length of the task's longest prompt, the width of all batches."""
     return max(map(len, prompts.tokens))
 
 
 def take(prompts: Prompts, index: Sequence[int], narrow: bool = False) -> Prompt:
-    """Returns the prompts at these places; places past the last begin at the first.
+    """Returns the prompts at these places, which start again at the first after the
+    last.
 
     They are padded to the longest of all prompts, or only to their own `bucket` if
     `narrow`.
@@ -329,7 +331,7 @@ def batches(
 
 
 def keys_of(seed: int, stream: int, index: np.ndarray) -> Array:
-    """Returns the keys [B] of the sequences `index` [B].
+    """Returns the keys [B] for the sequences `index` [B].
 
     Each stream of coins has others: 0 is what a target writes alone, 1 what a pair
     does, 2 siblings that are only tried.

@@ -1,4 +1,5 @@
-"""Seconds of compiled programs: warmed up, run in turns, and summarized by medians.
+"""Times of compiled programs in seconds: after a warm-up, run in turns, summarized by
+medians.
 
 A machine's speed drifts and other work disturbs it. Programs that are compared are
 therefore run in turns, round after round, and ratios are trusted more than seconds. c
@@ -29,7 +30,8 @@ def time_in_turns(
     after: Callable[[dict[Key, np.ndarray]], None] | None = None,
     again: int = 0,
 ) -> dict[Key, np.ndarray]:
-    """Runs all programs in each of `rounds` rounds, after a first, unmeasured run.
+    """Runs all programs in each of `rounds` rounds, after a first run that is not
+    measured.
 
     again: additional unmeasured runs, once all programs are compiled. A GPU needs two:
     XLA discards all CUDA graphs whenever it compiles, launches kernels one by one in
@@ -82,7 +84,7 @@ DIGITS = 6  # of seconds: a clock tells no more
 Name = tuple[int, int, int]  # of a program: kind, gamma, index
 
 
-def turn(names: Iterable[Name], measured: int, others: int) -> list[Name]:
+def program_order(names: Iterable[Name], measured: int, others: int) -> list[Name]:
     """Returns the order of the programs in a round.
 
     A machine's speed drifts during a round, so each kind of text and of program is
@@ -103,22 +105,24 @@ def turn(names: Iterable[Name], measured: int, others: int) -> list[Name]:
 
 
 def part_times(gammas: Sequence[int], seconds: dict) -> dict:
-    """Returns the seconds of the programs that time a part, [K][S], for a record."""
+    """Returns the seconds of the programs that time a part, [K][S], in the form of a
+    record."""
 
-    def each(kind: int, gamma: int) -> list[float]:
+    def samples(kind: int, gamma: int) -> list[float]:
         rows = [seconds[kind, gamma, i] for i in range(SAMPLES)]
         return np.round(np.concatenate(rows), DIGITS).tolist()
 
     return {
-        "target_calls": [each(TARGET, gamma) for gamma in gammas],
-        "drafts": [each(DRAFT, gamma) if gamma else None for gamma in gammas],
-        "prefills": [each(PREFILL, gamma) for gamma in gammas],
+        "target_calls": [samples(TARGET, gamma) for gamma in gammas],
+        "drafts": [samples(DRAFT, gamma) if gamma else None for gamma in gammas],
+        "prefills": [samples(PREFILL, gamma) for gamma in gammas],
         "loops": LOOPS,
     }
 
 
 def part_costs(gammas: Sequence[int], seconds: dict) -> dict:
-    """Returns c and v of every gamma, and the milliseconds that they come from.
+    """Returns c and v for every gamma, and the milliseconds that they are computed
+    from.
 
     seconds: see `timed`.
     """

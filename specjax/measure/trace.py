@@ -21,7 +21,8 @@ STYLES = {GREEN: "32", RED: "31;9", BLUE: "34;4"}  # struck through, underlined
 
 
 class Step(NamedTuple):
-    """The token ids of an iteration of Algorithm 1, and how many drafts it tested."""
+    """The token ids of an iteration of Algorithm 1, and how many drafted tokens it
+    tested."""
 
     accepted: list[int]
     rejected: list[int]
@@ -43,7 +44,8 @@ class Case(NamedTuple):
 
 
 def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
-    """Decodes again step by step; yields the text so far and what the step did."""
+    """Decodes the text again step by step; yields the text so far and the measurements
+    of the step."""
     stream = generate.build_stream(case.decoder, case.slots)
     for state, info in stream(case.params, case.prompt, case.request):
         text = np.array(state.tokens)[0, : int(state.length[0])]
@@ -58,7 +60,8 @@ def make_step(new: np.ndarray, info: Info) -> Step:
 
 
 def supports_color() -> bool:
-    """Tells whether the output is a terminal whose user has not switched colors off."""
+    """Returns whether the output is a terminal on which the user has not switched
+    colors off."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 

@@ -1,4 +1,5 @@
-"""The verdict on a measured pair, in words: faster or not, the same text or not, why.
+"""The verdict on a measured pair, in words: whether it is faster, whether the text is
+the same, and why.
 
 A report's page, the terminal and `--json` use it.
 """
@@ -31,22 +32,25 @@ def summary(row: dict) -> dict:
 
 
 def verdict(row: dict) -> str:
-    """Returns a line on a row of `measure.walltime`.
+    """Returns one line about a row of `measure.walltime`.
 
     For example "gamma 3: 1.80x [1.60, 2.00]; same distribution; drafting (gamma c)
     costs most".
     """
     speed = f"{row['best_speedup']:.2f}x{ends(row['best_speedup_ci'])}"
-    parts = [f"gamma {row['best_gamma']}: {speed}, {faster(row)}", text_guarantee(row)]
+    parts = [
+        f"gamma {row['best_gamma']}: {speed}, {speed_verdict(row)}",
+        text_guarantee(row),
+    ]
     return "; ".join([*parts, f"{COSTS[largest_cost(row)]} costs most"])
 
 
 def ends(interval: list[float] | None) -> str:
-    """Returns an interval in brackets, "" if there is none."""
+    """Returns an interval in brackets; "" if there is none."""
     return "" if interval is None else " [{:.2f}, {:.2f}]".format(*interval)
 
 
-def faster(row: dict) -> str:
+def speed_verdict(row: dict) -> str:
     """Returns what the interval of the best speed shows, in words."""
     if row["best_speedup_ci"] is None:
         return "of a single text, so without an interval"
@@ -58,7 +62,8 @@ def faster(row: dict) -> str:
 
 
 def text_guarantee(row: dict) -> str:
-    """Returns what is guaranteed of the text, and what greedy texts have shown."""
+    """Returns in words what is guaranteed of the text, and what greedy texts have
+    shown."""
     promise = row["exactness"]
     exact, known = promise in guarantees.EXACT, not guarantees.is_unknown(promise)
     if row["temperature"] == 0:
@@ -70,7 +75,8 @@ def text_guarantee(row: dict) -> str:
 
 
 def law_guarantee(row: dict) -> str:
-    """Returns what is guaranteed of the output, and how its drafts are made."""
+    """Returns in words what is guaranteed of the output, and how its drafts are
+    made."""
     promise = row["exactness"]
     exact = {
         "exact law": "same distribution as the target alone (exact)",
@@ -96,7 +102,7 @@ def largest_cost(row: dict) -> str:
 
 
 def costs(row: dict, at: int) -> dict[str, float]:
-    """Returns the parts of a step of the gamma at this index.
+    """Returns the cost of each part of a step, at the gamma with this index.
 
     They are drafting, the target's call and the rest, in calls of the target on one
     token: the denominator of Theorem 3.8 with v and the overhead.
@@ -107,7 +113,7 @@ def costs(row: dict, at: int) -> dict[str, float]:
 
 
 def warnings(row: dict) -> list[str]:
-    """Returns the reasons to doubt these numbers, one line each."""
+    """Returns the reasons to doubt the numbers, one line each."""
     return [*speedup.doubts(row), *filter(None, [noise_warning(row)])]
 
 

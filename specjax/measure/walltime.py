@@ -125,11 +125,11 @@ def measure(
             it |= greedy(text, again, scored[0])
         return it
 
-    def after(seconds: dict, outputs: dict) -> None:
+    def report_row(seconds: dict, outputs: dict) -> None:
         if so_far is not None:
             so_far(row(seconds, outputs))
 
-    return row(*run(pair, setting, measured, others, so_far and after))
+    return row(*run(pair, setting, measured, others, so_far and report_row))
 
 
 def prepare(
@@ -140,7 +140,7 @@ def prepare(
     *,
     kernels: Kernels | None = None,
 ) -> costs.Pair:
-    """Returns the pair with room for the longest text. kernels: see `measure`."""
+    """Returns the pair with buffers for the longest text. kernels: see `measure`."""
     slots = width(prompts) + setting.decode.new_tokens + max(setting.gammas) + 1
     kernels = kernels or reference(verifiers.find(setting.decode.rule))
     return costs.Pair(
@@ -149,7 +149,8 @@ def prepare(
 
 
 def is_predictable(setting: WalltimeSetting) -> bool:
-    """Tells whether a setting is Algorithm 1 with fixed gamma: it can be predicted."""
+    """Returns whether a setting is Algorithm 1 with a fixed gamma, which can be
+    predicted."""
     return setting.decode.rule == "token" and setting.decode.policy == "none"
 
 
@@ -196,7 +197,7 @@ def describe(
 
 
 def new_batches(prompts: Prompts, setting: WalltimeSetting) -> int:
-    """Returns how many batches of the others have new texts.
+    """Returns how many batches have new texts, other than the measured ones.
 
     At temperature 0 a text depends on its prompt only.
     """
@@ -210,7 +211,8 @@ def new_batches(prompts: Prompts, setting: WalltimeSetting) -> int:
 def other_times(
     setting: WalltimeSetting, new: dict[int, Batch], seconds: dict, outputs: dict
 ) -> dict:
-    """Returns seconds, tokens and steps of the other texts, `new` by index: [K][M]."""
+    """Returns seconds, tokens and steps of the texts other than the measured ones;
+    `new` are their indices: [K][M]."""
     first, each = (getattr(setting, k) // setting.batch for k in ("texts", "others"))
     places = [divmod(index - first, each) for index in new]  # round, and which of it
     times = [
@@ -225,7 +227,8 @@ def other_times(
 
 
 def greedy(text: Text, again: Text, scores: scoring.Scores | None) -> dict:
-    """Returns how many argmax texts a draft left unchanged, and their repetitions."""
+    """Returns how many argmax texts the draft left unchanged, and how much they
+    repeat."""
     same = sum(map(np.array_equal, text.rows(), again.rows()))
     return {"same_greedy_texts": same, **scoring.alpha_outside_repeats(text, scores)}
 
@@ -233,7 +236,8 @@ def greedy(text: Text, again: Text, scores: scoring.Scores | None) -> dict:
 def batches(
     prompts: Prompts, setting: WalltimeSetting
 ) -> tuple[list[Batch], list[Batch]]:
-    """Returns the texts to measure, and the others of every round in sequence.
+    """Returns the batches to measure, and those of the other texts, in the order in
+    which the rounds decode them.
 
     The others have prompts that are not measured, as long as there are any.
     """
@@ -284,7 +288,9 @@ def run(
     prompt, request = others[0]
     empty = request._replace(limit=request.start)  # no step at all
 
-    def whole(gamma: int, decode: Any, chosen: dict[int, Batch]) -> Callable[[], Any]:
+    def decode_in_turn(
+        gamma: int, decode: Any, chosen: dict[int, Batch]
+    ) -> Callable[[], Any]:
         turns = itertools.cycle(chosen.items())
 
         def program() -> Any:
@@ -300,10 +306,12 @@ def run(
     for gamma in progress.track(setting.gammas, f"{label}: prefill"):
         decode = costs.decode(pair, gamma)
         for index, batch in enumerate(measured):
-            programs[DECODE, gamma, index] = whole(gamma, decode, {index: batch})
+            programs[DECODE, gamma, index] = decode_in_turn(
+                gamma, decode, {index: batch}
+            )
         for index in range(first, first + each):
             chosen = dict(list(enumerate(others, first))[index - first :: each])
-            programs[DECODE, gamma, index] = whole(gamma, decode, chosen)
+            programs[DECODE, gamma, index] = decode_in_turn(gamma, decode, chosen)
         calls = costs.target_calls(pair, gamma, LOOPS)
         state = costs.begin(pair, gamma, prompt, request)
         target = partial(calls, request, state)
@@ -316,17 +324,17 @@ def run(
             warm.append(draft)
             for index in range(SAMPLES):
                 programs[DRAFT, gamma, index] = draft
-    order = timing.turn(programs, first, each)
+    order = timing.program_order(programs, first, each)
     turns = {name: programs[name] for name in order}
 
-    def fetched() -> dict:
+    def fetch() -> dict:
         return {name: hosts.read(out) for name, out in outputs.items()}
 
-    def done(seconds: dict) -> None:
+    def report_sample(seconds: dict) -> None:
         if after is not None:
-            after(seconds, fetched())
+            after(seconds, fetch())
 
     seconds = timing.time_in_turns(
-        turns, setting.rounds, label, warm=warm, after=after and done
+        turns, setting.rounds, label, warm=warm, after=after and report_sample
     )
-    return seconds, fetched()
+    return seconds, fetch()

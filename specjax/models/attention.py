@@ -1,4 +1,4 @@
-"""Multi-head attention on per-row positions, over a cache or without one.
+"""Multi-head attention with a position for each row, over a cache or without one.
 
 Axes: B rows, T tokens in one call, S slots attended to, E features, H heads, of which K
 have keys and values, D head width.
@@ -36,8 +36,9 @@ def attend(
     bias: Array | None = None,
     cap: float | None = None,
 ) -> Array:
-    """Returns softmax attention, H / K heads of queries to one of keys and values
-    (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245), which are not repeated.
+    """Returns softmax attention, in which H / K heads of queries share one head of keys
+    and values (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245), which is not
+    repeated in memory.
 
     Args:
       query: [B, H, T, D].
@@ -55,7 +56,7 @@ def attend(
 
     @lowering.share_repeated_rows
     def mix(query: Array, memory: KeyValues, mask: Array, bias: Array | None) -> Array:
-        """Attends; the axis T may be missing everywhere."""
+        """Returns the attention; the axis T may be missing in all arguments."""
         keys, values = (x.astype(query.dtype) for x in memory)
         heads, count = query.shape[1], keys.shape[1]
         bias = jnp.where(mask[:, None], 0.0 if bias is None else bias, -jnp.inf)
@@ -78,7 +79,8 @@ def attend(
 
 
 class Attention(nn.Module):
-    """Multi-head attention of a text to itself, or to another that was read before.
+    """Multi-head attention of a text to itself, or to another text that was read
+    before.
 
     Attributes:
       features: E.
@@ -187,14 +189,15 @@ class Attention(nn.Module):
 
     def read(self, x: Array) -> KeyValues:
         """Returns the keys and values of a text [B, S, E] that others attend to."""
-        x = lowering.beside_no_other(x, self.key.kernel)
+        x = lowering.mark_separate(x, self.key.kernel)
         key, value = (_heads(by(x), self.head_width) for by in (self.key, self.value))
         return KeyValues(key.swapaxes(2, 3), value)
 
     def across(
         self, x: Array, memory: KeyValues, mask: Array, factor: Array | None = None
     ) -> Array:
-        """Returns the attention of x [B, T, E] to what `read` returned, [B, T, E].
+        """Returns the attention of x [B, T, E] to the keys and values of `read`, [B, T,
+        E].
 
         mask: as in `attend`. factor: by which queries are multiplied, [B, T, 1] in
         float32; or None. The collection "intermediates" gets the scores before softmax,
@@ -235,7 +238,7 @@ def attend_plainly(
 
 @functools.cache
 def attention(kind: AttentionKind) -> Operation:
-    """Returns the operation of the attention of a text to its cache."""
+    """Returns the operation for the attention of a text to its cache."""
 
     def twin(of: Attended) -> list[Array]:
         mixed, cache = attend_plainly(of, kind)
@@ -246,6 +249,6 @@ def attention(kind: AttentionKind) -> Operation:
 
 
 def _heads(x: Array, width: int) -> Array:
-    """Divides features among heads: [B, T, heads * D] -> [B, heads, T, D]."""
+    """Splits features into heads: [B, T, heads * D] -> [B, heads, T, D]."""
     x = x.reshape(*x.shape[:2], -1, width)
     return x.transpose(0, 2, 1, 3)

@@ -22,7 +22,7 @@ def rms_norm(x: Array) -> Array:
 
 
 class Turn(NamedTuple):
-    """The rotation of rotary positions (Su et al. 2021): `turn(x)` of x [B, H, T, D].
+    """The rotation of rotary positions (Su et al. 2021), a function of x [B, H, T, D].
 
     cos, sin: of each position's angles, [B, 1, T, D / 2].
     """
@@ -31,7 +31,7 @@ class Turn(NamedTuple):
     sin: Array
 
     def __call__(self, x: Array) -> Array:
-        return turn(x, cos=self.cos, sin=self.sin)
+        return rotate(x, cos=self.cos, sin=self.sin)
 
 
 def rotary(positions: Array, width: int, dtype: DTypeLike) -> Turn:
@@ -43,9 +43,9 @@ def rotary(positions: Array, width: int, dtype: DTypeLike) -> Turn:
     return Turn(jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype))
 
 
-def turn(x: Array, *, cos: Array, sin: Array) -> Array:
-    """Turns features i and i + D / 2 of x [..., D] by an angle; cos, sin:
-    [..., D / 2]."""
+def rotate(x: Array, *, cos: Array, sin: Array) -> Array:
+    """Rotates features i and i + D / 2 of x [..., D] by an angle; cos, sin: [..., D /
+    2]."""
     half = x.shape[-1] // 2
     left, right = x[..., :half], x[..., half:]
     return jnp.concatenate(
@@ -54,19 +54,20 @@ def turn(x: Array, *, cos: Array, sin: Array) -> Array:
 
 
 def check_heads(dim: int, heads: int) -> None:
-    """Raises ValueError for features that are not divided among so many heads."""
+    """Raises ValueError for features that cannot be divided equally among the heads."""
     if dim % heads:
-        raise ValueError(f"dim {dim} is no multiple of heads {heads}")
+        raise ValueError(f"dim {dim} is not a multiple of heads {heads}")
 
 
 def check_rotary(head_width: int) -> None:
-    """Raises ValueError for heads whose features do not turn in pairs."""
+    """Raises ValueError for heads of an odd width, whose features cannot be rotated in
+    pairs."""
     if head_width % 2:
         raise ValueError(f"rotary heads are of even width, not {head_width}")
 
 
 def check_taps(taps: tuple[int, ...], layers: int) -> None:
-    """Raises ValueError for taps at places that a stack of so many layers lacks."""
+    """Raises ValueError for taps at places that a stack of `layers` layers lacks."""
     wrong = [k for k in taps if not 0 <= k <= layers]
     if wrong:
         raise ValueError(
@@ -113,8 +114,8 @@ class RMSNorm(nn.Module):
         return few_rows.normalize(x, self.law(x.shape[-1]))
 
     def scale_and_factor(self, x: Array) -> tuple[Array, Array]:
-        """Returns scale * x and 1 / rms [..., 1], by which a product of the former is
-        to be multiplied: a GPU then makes no kernel of the norm."""
+        """Returns scale * x, and 1 / rms [..., 1], by which a product of scale * x is
+        to be multiplied: a GPU then needs no kernel for the norm."""
         law, y = self.law(x.shape[-1]), x.astype(jnp.float32)
         return (y * law.scaled()).astype(x.dtype), law.factor(y)
 
@@ -169,8 +170,8 @@ def feed_plainly(
     add: bool,
     dtype: DTypeLike | None = None,
 ) -> list[Array]:
-    """Returns a feed-forward layer as XLA computes it. dtype: of products; None is that
-    of x. add: whether x is added."""
+    """Returns a feed-forward layer as XLA computes it. dtype: that of products; None
+    means that of x. add: whether x is added."""
     *by, out = of.weights
     hidden, *other = multiply_plainly(Products(of.x, tuple(by), of.norm), dtype)
     hidden = activation(hidden)
@@ -181,7 +182,7 @@ def feed_plainly(
 
 @functools.cache
 def feed_forward(activation: Callable[[Array], Array], add: bool) -> Operation:
-    """Returns the operation of a feed-forward layer. add: whether x is added."""
+    """Returns the operation for a feed-forward layer. add: whether x is added."""
     by = ACTIVATIONS[activation]
     return Operation(
         "feed_forward",

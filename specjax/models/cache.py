@@ -51,8 +51,8 @@ def empty(
     return [KeyValues(zeros(inner, slot), zeros(slot, inner)) for _ in range(layers)]
 
 
-def slots_of(cache: Cache | None) -> int | None:
-    """Returns the number of slots of a stack's cache, S; None without a cache."""
+def count_slots(cache: Cache | None) -> int | None:
+    """Returns S, the number of slots of a stack's cache; None without a cache."""
     return None if cache is None else cache[0].values.shape[2]
 
 
@@ -62,7 +62,8 @@ def write_rows(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
 
 
 def write_row(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
-    """Writes as `write_rows` to one row, or to rows that all begin at the same slot."""
+    """Writes as `write_rows` does, but to one row, or to rows that all begin at the
+    same slot."""
     put = jax.lax.dynamic_update_slice_in_dim
     keys = put(cache.keys, new.keys, start, axis=-1)
     return KeyValues(keys, put(cache.values, new.values, start, axis=-2))

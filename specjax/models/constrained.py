@@ -1,4 +1,4 @@
-"""A model whose logits are masked by an automaton, which reads the text.
+"""A model whose logits are masked by an automaton that reads the text.
 
 The automaton's state after each token lies in a slot beside the model's cache, so that
 drafted tokens advance it as committed ones do, and rejecting them needs no undo. The
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models.tree_mask import parents_in
+from specjax.models.tree_mask import parent_indices
 from specjax.types import Branches, Model, Prompt, TargetCall, TokenAutomaton
 
 AT_ONCE = 64  # slots of a prompt whose states are worked out together
@@ -20,7 +20,8 @@ UNROLLED = 8  # tokens of a call, up to which no loop is needed
 
 
 class Cache(NamedTuple):
-    """The cache of a model and of its automaton.
+    """The cache of a constrained model: that of the model, and the states of its
+    automaton.
 
     model: the model's. states: after the token of each slot, leaves [B, S, ...]. last:
     [B], the slot of the prompt's last token: up to there states stay as they were.
@@ -39,7 +40,7 @@ class Ruled(NamedTuple):
 
 
 def constrained(model: Model, rules: TokenAutomaton) -> Model:
-    """Returns the same model, which never writes what `rules` forbid.
+    """Returns the same model, limited to tokens that `rules` allow.
 
     It serves as a target and as a draft; a draft that is not constrained is as exact,
     and is accepted less often.
@@ -76,7 +77,7 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
         features, own = model.apply(params, tokens, start, cache.model, branches)
         states = _states(rules, tokens, start, cache, branches)
         kept = jax.tree.map(
-            lambda old, new: _put(old, new, start), cache.states, states
+            lambda old, new: _write_row(old, new, start), cache.states, states
         )
         return Ruled(features, states), Cache(own, kept, cache.last)
 
@@ -99,10 +100,10 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
     keep_path = model.keep
 
     def keep(cache: Cache, start: Array, path: Array) -> Cache:
-        def move(leaf: Array) -> Array:
-            return _put(leaf, _read_slots(leaf, start[:, None] + path), start)
+        def move_states(leaf: Array) -> Array:
+            return _write_row(leaf, _read_slots(leaf, start[:, None] + path), start)
 
-        states = jax.tree.map(move, cache.states)
+        states = jax.tree.map(move_states, cache.states)
         return Cache(keep_path(cache.model, start, path), states, cache.last)
 
     return constrained._replace(keep=keep)
@@ -113,13 +114,14 @@ def _ints(*shape: int) -> jax.ShapeDtypeStruct:
 
 
 def _prompt_states(rules: TokenAutomaton, prompt: Prompt, slots: int) -> Any:
-    """Returns the states after each token of a prompt, in a buffer [B, S, ...]."""
+    """Returns the states of the automaton after each token of a prompt, in a buffer [B,
+    S, ...]."""
     count = prompt.tokens.shape[1]
 
-    def after(place: Array) -> Any:
+    def state_after(place: Array) -> Any:
         return rules.begin(prompt.tokens, jnp.full_like(prompt.length, place + 1))
 
-    states = jax.lax.map(after, jnp.arange(count), batch_size=AT_ONCE)
+    states = jax.lax.map(state_after, jnp.arange(count), batch_size=AT_ONCE)
 
     def buffer(leaf: Array) -> Array:
         rest = [(0, 0)] * (leaf.ndim - 2)
@@ -135,7 +137,8 @@ def _states(
     cache: Cache,
     branches: Branches | None,
 ) -> Any:
-    """Returns the states after each token of a call, leaves [B, T, ...]."""
+    """Returns the states of the automaton after each token of a call, leaves [B, T,
+    ...]."""
     count = whole = tokens.shape[1]
     if branches is not None:
         whole = branches.sees.shape[2]
@@ -148,40 +151,46 @@ def _states(
     depth = jnp.arange(count) if branches is None else branches.depth
     own = start[:, None] - earlier + depth > cache.last[:, None]  # not of the prompt
 
-    def after(state: Any, place: Array) -> Any:
+    def state_after(state: Any, place: Array) -> Any:
         moved = rules.advance(state, tokens[:, place - earlier])
         return jax.tree.map(
-            lambda new, old: _where(own[:, place], new, old[:, place]), moved, kept
+            lambda new, old: _choose_rows(own[:, place], new, old[:, place]),
+            moved,
+            kept,
         )
 
     if branches is None:
 
         def chain(state: Any, place: Array) -> tuple[Any, Any]:
-            state = after(state, place)
+            state = state_after(state, place)
             return state, state
 
         unroll = count if count <= UNROLLED else 1
         states = jax.lax.scan(chain, before, jnp.arange(count), unroll=unroll)[1]
         return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), states)
 
-    parent = parents_in(branches)
+    parent = parent_indices(branches)
 
     def branch(place: Array, states: Any) -> Any:
         above = parent[:, place - earlier]
         state = jax.tree.map(
-            lambda leaf, first: _where(above >= 0, _read_slots(leaf, above), first),
+            lambda leaf, first: _choose_rows(
+                above >= 0, _read_slots(leaf, above), first
+            ),
             states,
             before,
         )
         return jax.tree.map(
-            lambda leaf, new: leaf.at[:, place].set(new), states, after(state, place)
+            lambda leaf, new: leaf.at[:, place].set(new),
+            states,
+            state_after(state, place),
         )
 
     states = jax.lax.fori_loop(earlier, whole, branch, kept)
     return jax.tree.map(lambda leaf: leaf[:, earlier:], states)
 
 
-def _where(rows: Array, left: Array, right: Array) -> Array:
+def _choose_rows(rows: Array, left: Array, right: Array) -> Array:
     """Chooses between leaves [B, ...] by row, as `jnp.where`."""
     return jnp.where(rows.reshape(-1, *(1,) * (left.ndim - 1)), left, right)
 
@@ -192,6 +201,6 @@ def _read_slots(leaf: Array, slots: Array) -> Array:
 
 
 @jax.vmap
-def _put(row: Array, new: Array, start: Array) -> Array:
+def _write_row(row: Array, new: Array, start: Array) -> Array:
     """Returns a leaf [B, S, ...] with `new` [B, T, ...] from slots `start` [B] on."""
     return jax.lax.dynamic_update_slice_in_dim(row, new.astype(row.dtype), start, 0)

@@ -1,4 +1,4 @@
-"""The parameters that models declare, and products with the matrices among them.
+"""The parameters that models declare, and products with those that are matrices.
 
 Axes: K features in, N features out.
 """
@@ -25,7 +25,7 @@ NORMAL = nn.initializers.normal(0.02)
 
 
 class Parameters(NamedTuple):
-    """The functions that describe the parameters of a configuration; none is made.
+    """Functions that describe the parameters of a configuration without creating them.
 
     Attributes:
       shapes: (config) -> the tree's shapes and dtypes, unboxed; they are kept and never
@@ -40,18 +40,18 @@ class Parameters(NamedTuple):
 
 
 def describe(init_params: Callable[[Array, Any], Any]) -> Parameters:
-    """Returns what describes the parameters of `init_params(key, config)`."""
+    """Returns the description of the parameters of `init_params(key, config)`."""
 
-    def boxed(config: Any) -> Any:
+    def init_boxed(config: Any) -> Any:
         return jax.eval_shape(lambda: init_params(root_key(0), config))
 
     @functools.cache
     def abstract_params(config: Any) -> Any:
         with nn.logical_axis_rules(()):  # shapes lie nowhere, whatever mesh is in use
-            return nn.meta.unbox(boxed(config))
+            return nn.meta.unbox(init_boxed(config))
 
     def partition_specs(config: Any) -> Any:
-        return nn.get_partition_spec(boxed(config))
+        return nn.get_partition_spec(init_boxed(config))
 
     def num_params(config: Any) -> int:
         return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
@@ -74,7 +74,7 @@ def declare(
 
 class Dense(nn.Module):
     """A product x [..., K] W + b -> [..., N]: `flax.linen.Dense`, except that its
-    parameters are there before x is.
+    parameters exist before x does.
 
     Attributes:
       shape: (K, N).
@@ -102,7 +102,7 @@ class Dense(nn.Module):
         return multiply(x, self)[0]
 
     def weights(self, dtype: DTypeLike | None = None) -> Weights:
-        """Returns the parameters, the matrix in the dtype of the product."""
+        """Returns the parameters, with the matrix in the dtype of the product."""
         return Weights(self.kernel.astype(dtype or self.dtype), self.bias)
 
 
@@ -114,7 +114,7 @@ def multiply(
     norm: Norm | None = None,
     residual: Array | None = None,
 ) -> list[Array]:
-    """Returns the product of x [..., K] with each of `by`.
+    """Returns the products of x [..., K] with each of `by`.
 
     Args:
       joined: whether they are one product on a GPU, see `lowering.products`.
@@ -141,8 +141,8 @@ def multiply_plainly(
     joined: bool = False,
     factor: Array | None = None,
 ) -> list[Array]:
-    """Returns the products as XLA computes them. dtype: of products; None is that of x.
-    All else as of `multiply`."""
+    """Returns the products as XLA computes them. dtype: that of products; None means
+    that of x. For the other arguments see `multiply`."""
     x = of.x if of.norm is None else of.norm(of.x)
     x = x if dtype is None else x.astype(dtype)
     kernels = [each.kernel for each in of.weights]
@@ -162,7 +162,8 @@ def multiply_plainly(
 
 @functools.cache
 def products_operation(joined: bool) -> Operation:
-    """Returns the products of one input. joined: as of `multiply`, of the twin."""
+    """Returns the operation for products of one input. joined: see `multiply`; it
+    applies to XLA's form."""
     return Operation(
         "products",
         functools.partial(multiply_plainly, joined=joined),
@@ -188,7 +189,8 @@ def _readout(of: Logits, tied: bool) -> list[Array]:
 
 @functools.cache
 def readout_operation(tied: bool) -> Operation:
-    """Returns the product with an embedding, if `tied`, or with a readout's table."""
+    """Returns the operation for a product with an embedding, if `tied`, or with a
+    readout's table."""
     return Operation(
         "readout",
         functools.partial(_readout, tied=tied),

@@ -1,4 +1,5 @@
-"""The registry of model families: one entry for each, and one place to ask.
+"""The registry of model families: one entry for each, and the functions that look one
+up.
 
 An entry names everything by which one family differs from another outside of its own
 file: how its models are built, which fields hold its sizes, where the names of its
@@ -153,7 +154,8 @@ BY_CONFIG = {family.config: family for family in FAMILIES}
 
 
 def of(config: Any) -> Family:
-    """Returns the family of a configuration. Raises ValueError where none has it."""
+    """Returns the family of a configuration. Raises ValueError where no family has
+    it."""
     if (family := BY_CONFIG.get(type(config))) is None:
         kind = f"{type(config).__module__}.{type(config).__qualname__}"
         raise ValueError(
@@ -164,19 +166,19 @@ def of(config: Any) -> Family:
 
 
 def by_name(name: str) -> Family:
-    """Returns the family of this name. Raises ValueError where none has it."""
+    """Returns the family of this name. Raises ValueError where no family has it."""
     if name not in BY_NAME:
         raise ValueError(f"its family is {name!r}; known are {', '.join(BY_NAME)}")
     return BY_NAME[name]
 
 
 def build(config: Config) -> Model:
-    """Returns the model of these sizes, whatever its family. Raises ValueError as
-    `of`."""
+    """Returns the model of these sizes, whatever its family. Raises ValueError as `of`
+    does."""
     return of(config).build(config)
 
 
 def first_layers(config: Config, layers: int) -> Model:
     """Returns the model of a decoder's first `layers` layers, which reads the
-    parameters of the whole. Raises ValueError as `of`."""
+    parameters of the whole model. Raises ValueError as `of` does."""
     return build(of(config).first_layers(config, layers))

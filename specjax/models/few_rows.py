@@ -1,4 +1,5 @@
-"""Layers of few rows as calls of compiled code on a CPU: see `native.operation`.
+"""Layers applied to few rows, as calls of compiled code on a CPU: see
+`native.operation`.
 
 A decoder's token is read by hundreds of small programs, each of which takes longer to
 begin than to run. Here a layer is four calls: a norm with the products of its result,
@@ -39,13 +40,13 @@ class Weights(NamedTuple):
 
 
 def serves(x: Array, kernels: Sequence[Any], transposed: bool = False) -> bool:
-    """Tells whether compiled code multiplies x [..., K] by these matrices."""
+    """Returns whether compiled code multiplies x [..., K] by these matrices."""
     kinds = {_kind(kernel, transposed) for kernel in kernels}
     known = None not in kinds and not {"int8", "dynamic"} <= kinds
-    return known and _few(x) and operation.in_use()
+    return known and _has_few_rows(x) and operation.in_use()
 
 
-def _few(x: Array) -> bool:
+def _has_few_rows(x: Array) -> bool:
     few = 1 <= math.prod(x.shape[:-1]) <= MOST
     return few and x.dtype.name in FLOATS and jax.sharding.get_abstract_mesh().empty
 
@@ -61,12 +62,12 @@ def _kind(kernel: Any, transposed: bool) -> str | None:
     return "dynamic" if isinstance(kernel, Dynamic) else "int8"
 
 
-def _nothing() -> Array:
+def _empty_array() -> Array:
     return jnp.zeros(0, jnp.float32)
 
 
 def _or_nothing(x: Array | None) -> Array:
-    return _nothing() if x is None else x
+    return _empty_array() if x is None else x
 
 
 def _buffers(weights: Sequence[Weights]) -> Sequence[Array]:
@@ -85,7 +86,7 @@ def _buffers(weights: Sequence[Weights]) -> Sequence[Array]:
 
 def _norm_buffers(norm: Norm | None) -> tuple[Array, Array]:
     if norm is None:
-        return _nothing(), _nothing()
+        return _empty_array(), _empty_array()
     return _or_nothing(norm.scale), _or_nothing(norm.bias)
 
 
@@ -109,8 +110,8 @@ class Normalized(NamedTuple):
 
 
 def normalize(x: Array, norm: Norm) -> Array:
-    """Returns norm(x), by compiled code for few rows."""
-    if not (_few(x) and operation.in_use()):
+    """Returns norm(x), computed by compiled code for few rows."""
+    if not (_has_few_rows(x) and operation.in_use()):
         return norm(x)
     return operation.run(NORM, Normalized(x, norm))[0]
 
@@ -120,12 +121,12 @@ def _normalize(of: Normalized) -> Sequence[Array]:
 
 
 def same_shape(of: Any) -> list[jax.ShapeDtypeStruct]:
-    """Returns the shape of an operation's result, which is that of its x."""
+    """Returns the shape of an operation's result, which is that of its input x."""
     return [jax.ShapeDtypeStruct(of.x.shape, of.x.dtype)]
 
 
 def native_norm(of: Normalized) -> Sequence[Array]:
-    """Calls rows_norm.cc."""
+    """Calls the native code in rows_norm.cc."""
     return jax.ffi.ffi_call("specjax_rows_norm", same_shape(of))(
         of.x, *_norm_buffers(of.norm), **_norm_attributes(of.norm)
     )
@@ -159,7 +160,7 @@ def product_shapes(of: Products) -> list[jax.ShapeDtypeStruct]:
 
 
 def native_products(of: Products) -> Sequence[Array]:
-    """Calls rows_products.cc."""
+    """Calls the native code in rows_products.cc."""
     return jax.ffi.ffi_call("specjax_rows_products", product_shapes(of))(
         of.x,
         _or_nothing(of.residual),
@@ -172,8 +173,8 @@ def native_products(of: Products) -> Sequence[Array]:
 
 
 class Logits(NamedTuple):
-    """The operands of x W in float32. table: [V, E] if `tied`, in which case a row of
-    it is an output, else [E, V]."""
+    """The operands of a readout x W in float32. table: [V, E] if `tied`, with a row for
+    each id, else [E, V]."""
 
     x: Array
     table: Any
@@ -186,11 +187,12 @@ def readout_shapes(of: Logits, tied: bool) -> list[jax.ShapeDtypeStruct]:
 
 
 def native_readout(of: Logits, tied: bool) -> Sequence[Array]:
-    """Calls rows_products.cc for logits [..., V] of features [..., E]."""
+    """Calls the native code in rows_products.cc for logits [..., V] of features [...,
+    E]."""
     weights = (Weights(of.table),)
     return jax.ffi.ffi_call("specjax_rows_products", readout_shapes(of, tied))(
         of.x,
-        _nothing(),
+        _empty_array(),
         *_norm_buffers(None),
         *_buffers(weights),
         **_norm_attributes(None),
@@ -213,7 +215,7 @@ class FeedForward(NamedTuple):
 
 
 def native_feed_forward(of: FeedForward, activation: str, add: bool) -> Sequence[Array]:
-    """Calls rows_feed_forward.cc. add: whether x is added."""
+    """Calls the native code in rows_feed_forward.cc. add: whether x is added."""
     return jax.ffi.ffi_call("specjax_rows_feed_forward", same_shape(of))(
         of.x,
         *_norm_buffers(of.norm),
@@ -253,7 +255,7 @@ class Attended(NamedTuple):
 
 
 class AttentionKind(NamedTuple):
-    """The static side of `Attended`.
+    """The static arguments of the attention of `Attended`.
 
     Attributes:
       width: D, of a head.
@@ -269,13 +271,15 @@ class AttentionKind(NamedTuple):
 
 
 def attended_shapes(of: Attended) -> list[jax.ShapeDtypeStruct]:
-    """Returns the shapes of what is mixed, [B, T, H D], and of keys and values."""
+    """Returns the shapes of the attention's output, [B, T, H D], and of the cached keys
+    and values."""
     return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (of.query, *of.cache)]
 
 
 def serves_attention(of: Attended) -> bool:
-    """Tells whether compiled code attends to a layer's cache for these queries."""
-    if not isinstance(of.cache, KeyValues) or not _few(of.query):
+    """Returns whether compiled code computes the attention to a layer's cache for these
+    queries."""
+    if not isinstance(of.cache, KeyValues) or not _has_few_rows(of.query):
         return False
     (batch, count, width), values = of.query.shape, of.cache.values
     slots = values.shape[2]
@@ -288,7 +292,7 @@ def serves_attention(of: Attended) -> bool:
 
 
 def native_attention(of: Attended, kind: AttentionKind) -> Sequence[Array]:
-    """Calls rows_attention.cc, which writes the cache in place."""
+    """Calls the native code in rows_attention.cc, which writes the cache in place."""
     scales = (
         (None, None) if of.norms is None else (of.norms[0].scale, of.norms[1].scale)
     )

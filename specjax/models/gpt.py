@@ -23,12 +23,12 @@ from specjax.models.blocks import (
     check_taps,
     rotary,
 )
-from specjax.models.cache import Cache, slots_of
+from specjax.models.cache import Cache, count_slots
 from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import (
     Tree,
     embed_positions,
-    positions_of,
+    token_positions,
     tree_over_slots,
 )
 from specjax.native.embed import take_rows
@@ -144,7 +144,7 @@ class Decoder(nn.Module):
         # Read by `readout`; declared here so that one tree holds all parameters.
         if not config.tied:
             declare(self, "readout", axes=axes[::-1], shape=shape[::-1])
-        positions = positions_of(start, tokens.shape[1], branches)
+        positions = token_positions(start, tokens.shape[1], branches)
         x = take_rows(embedding, tokens)
         if config.positions is not None:
             shape = config.positions, config.dim
@@ -156,7 +156,7 @@ class Decoder(nn.Module):
         if config.positions is None:
             rotate = rotary(positions, config.head_width, jnp.dtype(config.dtype))
         layers = lowering.layers(cache, config.num_layers)
-        tree = tree_over_slots(branches, start, slots_of(cache))
+        tree = tree_over_slots(branches, start, count_slots(cache))
         entered = [x]  # what enters each layer, and the last norm
         for i in range(config.num_layers):
             block = Block(config, name=f"layers_{i}")

@@ -1,4 +1,4 @@
-"""Caches of keys and values in eight bits: a quarter of float32's memory, at rest.
+"""Caches of keys and values stored in eight bits: a quarter of the memory of float32.
 
 A slot's key and value, of each row and head, are whole numbers from -127 to 127 times
 a scale of their own, rounded once, as they are written, and multiplied out one layer
@@ -66,7 +66,7 @@ def empty(
 
 
 def quantize(new: KeyValues) -> Int8Layer:
-    """Rounds each slot to whole numbers, the nearest ones, its largest to 127."""
+    """Rounds each slot to the nearest integers, scaled so that the largest is 127."""
 
     def round_rows(x: Array, axis: int) -> tuple[Array, Array]:
         x = x.astype(jnp.float32)
@@ -86,8 +86,8 @@ def dequantize(layer: Int8Layer, dtype: DTypeLike) -> KeyValues:
 
 
 def with_int8(write: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function such as `lowering.write`, which writes an `Int8Layer` too, and
-    gives its numbers multiplied out to be read."""
+    """Returns a function like `lowering.write`, which also writes an `Int8Layer` and
+    returns its numbers dequantized, to be read."""
 
     @functools.wraps(write)
     def run(cache: Any, new: KeyValues, start: Array) -> tuple[Any, KeyValues]:

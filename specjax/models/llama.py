@@ -23,7 +23,7 @@ from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, RMSNorm, Turn, check_rotary, check_taps
 from specjax.models.cache import Cache
 from specjax.models.dense import declare, describe
-from specjax.models.tree_mask import positions_of, positions_of_slots, visible_slots
+from specjax.models.tree_mask import positions_of_slots, token_positions, visible_slots
 from specjax.native.embed import take_rows
 from specjax.types import Branches, Hidden, Model, Prompt
 
@@ -59,9 +59,9 @@ STYLES = {
 
 
 class Stretch(NamedTuple):
-    """The rotary positions of Llama 3.1 beyond the `original` length: wavelengths of
-    more than original / low are `factor` times as long, of less than original / high as
-    they were, and between them in between."""
+    """The rotary positions of Llama 3.1 beyond the `original` length: wavelengths above
+    original / low are `factor` times as long, those below original / high are
+    unchanged, and those between are interpolated."""
 
     factor: float
     low: float
@@ -71,7 +71,7 @@ class Stretch(NamedTuple):
 
 class Rotation(NamedTuple):
     """The frequencies of rotary positions (Su et al. 2021). slower: a number that
-    positions are divided by. stretch: None for frequencies as they are."""
+    positions are divided by. stretch: None for unchanged frequencies."""
 
     base: float = 10_000.0
     slower: float = 1.0
@@ -140,7 +140,8 @@ def check(config: Config) -> None:
         raise ValueError(f"style is {config.style!r}; known are {known}")
     if config.num_heads % config.key_heads:
         raise ValueError(
-            f"heads {config.num_heads} are no multiple of key_heads {config.key_heads}"
+            f"heads {config.num_heads} are not a multiple of key_heads"
+            f" {config.key_heads}"
         )
     check_rotary(config.head_width)
     check_taps(config.taps, config.num_layers)
@@ -158,15 +159,16 @@ def first_layers(config: Config, layers: int) -> Config:
 
 
 def rotator(rotation: Rotation, width: int, positions: Array, dtype: DTypeLike) -> Turn:
-    """Returns what turns x [B, H, T, D] by angles that grow with positions [B, T].
-    Angles are float32; their cosines and sines are rounded to `dtype`."""
+    """Returns a function that rotates x [B, H, T, D] by angles that grow with positions
+    [B, T]. Angles are float32; their cosines and sines are rounded to `dtype`."""
     frequency = jnp.asarray(frequencies(rotation, width))
     angle = positions[:, None, :, None].astype(jnp.float32) * frequency
     return Turn(jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype))
 
 
 def frequencies(rotation: Rotation, width: int) -> np.ndarray:
-    """Returns the radians a position of each pair of features, [D / 2] float32."""
+    """Returns the angle in radians per position of each pair of features, [D / 2]
+    float32."""
     exponent = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
     frequency = 1 / np.float32(rotation.base) ** exponent
     if rotation.stretch is not None:
@@ -175,8 +177,8 @@ def frequencies(rotation: Rotation, width: int) -> np.ndarray:
 
 
 def stretch_frequency(stretch: Stretch, frequency: np.ndarray) -> np.ndarray:
-    """Returns the frequencies of Llama 3.1: slow turns are slower by `factor`, fast
-    ones as they were."""
+    """Returns the frequencies of Llama 3.1: low ones divided by `factor`, high ones
+    unchanged."""
     turns = stretch.original * frequency / (2 * math.pi)  # within the original length
     share = (turns - stretch.low) / (stretch.high - stretch.low)
     share = np.clip(share, 0, 1)  # 0 is slow, 1 is fast
@@ -203,7 +205,8 @@ class Block(nn.Module):
         start: Array,
         ring: bool,
     ) -> tuple[Array, Any]:
-        """Returns ([B, T, E], cache) for x [B, T, E]; all else as of `Attention`."""
+        """Returns ([B, T, E], cache) for x [B, T, E]; for the other arguments see
+        `Attention`."""
         config, style = self.config, STYLES[self.config.style]
         norm = functools.partial(RMSNorm, config.eps, style.offset)
         dtype = jnp.dtype(config.dtype)
@@ -273,13 +276,13 @@ class Decoder(nn.Module):
             x = x * jnp.asarray(config.dim**0.5, dtype)
         x = lowering.in_memory(x, cache)
         count = tokens.shape[1]
-        positions = positions_of(start, count, branches)
+        positions = token_positions(start, count, branches)
 
         def rotate(rotation: Rotation) -> Turn:
             return rotator(rotation, config.head_width, positions, dtype)
 
         @functools.cache
-        def visible(slots: int, window: int | None) -> Array:
+        def sees_slots(slots: int, window: int | None) -> Array:
             """Returns whether the tokens see each slot of a layer, [B, T, S]."""
             if cache is None:
                 held = start[:, None] + jnp.arange(count)
@@ -308,7 +311,7 @@ class Decoder(nn.Module):
                 x,
                 positions,
                 layer,
-                mask=visible(slots, config.window if local else None),
+                mask=sees_slots(slots, config.window if local else None),
                 rotate=nearby if local else everywhere,
                 start=start,
                 ring=local,
@@ -341,7 +344,8 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
 
     With fewer layers than the parameters have, it is the early exit of that model.
     portion: the most tokens that the caches of local layers take in at once, and that
-    can be taken back: those caches are the window and so many tokens long.
+    can be taken back: those caches have the length of the window and this many tokens
+    more.
     """
     int8_cache.check(config.cache)
     decoder, dtype = Decoder(config), jnp.dtype(config.dtype)

@@ -1,4 +1,5 @@
-"""The same models, written so that compilers make fewer kernels and copies of them.
+"""Rewrites of models with the same results, for which compilers create fewer kernels
+and copies.
 
 The other modules define what a model computes; this one computes the same numbers for
 XLA: on a GPU, where a small draft takes as long as it launches kernels, and on a CPU,
@@ -49,8 +50,8 @@ Attend = Callable[[Array, KeyValues, Array, Array | None], Array]
 
 
 def model(plain: Model, joined: bool = False) -> Model:
-    """Returns the same model for compilers. joined: whether each list of layers' caches
-    that its `init` makes becomes one buffer."""
+    """Returns the same model, rewritten for compilers. joined: whether each list of
+    layers' caches that its `init` makes becomes one buffer."""
     init = _join_initial(plain.init) if joined else plain.init
     apply, readout = _apply(plain.apply), _readout(plain.readout)
     return plain._replace(init=init, apply=apply, readout=readout, hidden=hidden)
@@ -64,7 +65,7 @@ def _apply(apply: ModelApply) -> ModelApply:
         cache: Any,
         branches: Branches | None = None,
     ) -> tuple[Any, Any]:
-        def once(
+        def apply_once(
             params: Any,
             tokens: Array,
             start: Array,
@@ -72,9 +73,9 @@ def _apply(apply: ModelApply) -> ModelApply:
             branches: Branches | None,
         ) -> tuple[Any, Any]:
             features, layers = apply(params, tokens, start, cache, branches)
-            return features, _settle(cache, layers)
+            return features, _write_unwritten(cache, layers)
 
-        def twice(
+        def apply_to_twins(
             params: Any,
             tokens: Array,
             start: Array,
@@ -82,20 +83,26 @@ def _apply(apply: ModelApply) -> ModelApply:
             branches: Branches | None,
         ) -> tuple[Any, Any]:
             twins = _repeat(tokens)
-            features, cache = once(params, twins, start, cache, branches)
+            features, cache = apply_once(params, twins, start, cache, branches)
             return jax.tree.map(lambda x: x[:1], features), cache
 
         if tokens.size > 1:
-            return once(params, tokens, start, cache, branches)
+            return apply_once(params, tokens, start, cache, branches)
         return jax.lax.platform_dependent(
-            params, tokens, start, cache, branches, cuda=twice, default=once
+            params,
+            tokens,
+            start,
+            cache,
+            branches,
+            cuda=apply_to_twins,
+            default=apply_once,
         )
 
     return run
 
 
 def _readout(readout: ModelReadout) -> ModelReadout:
-    def twice(params: Any, features: Array) -> Array:
+    def read_out_twins(params: Any, features: Array) -> Array:
         logits = readout(params, _repeat(features.reshape(1, -1)))[:1]
         return logits.reshape(*features.shape[:-1], -1)
 
@@ -103,14 +110,16 @@ def _readout(readout: ModelReadout) -> ModelReadout:
         features = hidden(features).last
         if features.size > features.shape[-1]:
             return readout(params, features)
-        return jax.lax.platform_dependent(params, features, cuda=twice, default=readout)
+        return jax.lax.platform_dependent(
+            params, features, cuda=read_out_twins, default=readout
+        )
 
     return run
 
 
 def hidden(features: Array | Hidden) -> Hidden:
-    """Returns the hidden states in the features of a model: see `ReadHidden`. They are
-    an array where no layer is tapped."""
+    """Returns the hidden states in a model's features: see `ReadHidden`. They are an
+    array where no layer is tapped."""
     return features if isinstance(features, Hidden) else Hidden(features)
 
 
@@ -120,8 +129,8 @@ def _repeat(row: Array, times: int = 2) -> Array:
 
 
 def in_memory(x: Array, cache: Sequence[KeyValues] | None) -> Array:
-    """Returns x [B, ...], in memory if it is a repeated row of a cache of one: a norm
-    of what is gathered, and not in memory yet, is two kernels."""
+    """Returns x [B, ...], forced into memory if it repeats a row for a cache of one
+    row: a norm of gathered values that are not in memory yet takes two kernels."""
     if cache is None or len(x) == len(cache[0].values):
         return x
     return jax.lax.optimization_barrier(x)
@@ -129,14 +138,14 @@ def in_memory(x: Array, cache: Sequence[KeyValues] | None) -> Array:
 
 def share_repeated_rows(attend: Attend) -> Attend:
     """Returns the same attention, computed once for a row that is repeated, and without
-    the axis T for one token.
+    the axis T for a single token.
 
     Products of a vector are one kernel with the softmax on a GPU, and no copy of the
     cache on a CPU. On a GPU so are those of a few tokens, each of which is a row then;
     the cache is not copied for them.
     """
 
-    def by_token(
+    def attend_by_token(
         query: Array, memory: KeyValues, mask: Array, bias: Array | None
     ) -> Array:
         batch, _, count, _ = query.shape
@@ -156,7 +165,7 @@ def share_repeated_rows(attend: Attend) -> Attend:
         rows, count = len(memory.values), query.shape[2]
         if 1 < count <= FEW and memory.values.shape[2] <= SHORT:
             return jax.lax.platform_dependent(
-                query, memory, mask, bias, cuda=by_token, default=attend
+                query, memory, mask, bias, cuda=attend_by_token, default=attend
             )
         if count > 1:
             return attend(query, memory, mask, bias)
@@ -177,28 +186,31 @@ def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
     it is: XLA makes one by itself of matrices of less than 32 MB.
     """
 
-    def each(x: Array, *kernels: Array) -> list[Array]:
+    def multiply_each(x: Array, *kernels: Array) -> list[Array]:
         return [quantized.dot(x, kernel) for kernel in kernels]
 
-    def together(x: Array, *kernels: Array) -> list[Array]:
+    def multiply_joined(x: Array, *kernels: Array) -> list[Array]:
         ends = np.cumsum([kernel.shape[1] for kernel in kernels])
         return jnp.split(
             quantized.dot(x, quantized.concatenate(kernels)), ends[:-1], -1
         )
 
     if x.size > FEW * x.shape[-1] or not quantized.can_concatenate(kernels):
-        return each(x, *kernels)
-    return jax.lax.platform_dependent(x, *kernels, cuda=together, default=each)
+        return multiply_each(x, *kernels)
+    return jax.lax.platform_dependent(
+        x, *kernels, cuda=multiply_joined, default=multiply_each
+    )
 
 
-def beside_no_other(x: Array, kernel: Array) -> Array:
-    """Returns x [B, T, K] so that its product with a large kernel [K, N] is made alone.
+def mark_separate(x: Array, kernel: Array) -> Array:
+    """Returns x [B, T, K], marked so that its product with a large kernel [K, N] is
+    computed on its own.
 
     XLA for GPUs multiplies one text by all matrices of up to 32 MB at once, and copies
     them beside each other first where they are many.
     """
 
-    def alone(x: Array, kernel: Array) -> Array:
+    def add_barrier(x: Array, kernel: Array) -> Array:
         return jax.lax.optimization_barrier((x, kernel))[0]
 
     def unchanged(x: Array, kernel: Array) -> Array:
@@ -207,7 +219,7 @@ def beside_no_other(x: Array, kernel: Array) -> Array:
 
     if not isinstance(kernel, jax.Array) or kernel.nbytes < COPIED:
         return x
-    return jax.lax.platform_dependent(x, kernel, cuda=alone, default=unchanged)
+    return jax.lax.platform_dependent(x, kernel, cuda=add_barrier, default=unchanged)
 
 
 # A joined cache.
@@ -216,7 +228,7 @@ def beside_no_other(x: Array, kernel: Array) -> Array:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Joined:
-    """The cache of N layers in one buffer, which reads as a sequence of them. buffer:
+    """The cache of N layers in one buffer, which reads as a sequence of layers. buffer:
     [B, N, 2, H, S, D], keys before values."""
 
     buffer: Array
@@ -239,7 +251,7 @@ class Joined:
 
 
 class Slice(NamedTuple):
-    """The part of a joined cache that belongs to a layer."""
+    """The part of a joined cache that belongs to one layer."""
 
     joined: Joined
     layer: int
@@ -260,7 +272,8 @@ class Unwritten(NamedTuple):
 
 
 class Layers:
-    """A joined cache while a call passes through its layers, as a list of them."""
+    """A joined cache while a call passes through its layers, in the form of a list of
+    them."""
 
     def __init__(self, joined: Joined) -> None:
         self.joined = joined
@@ -289,7 +302,7 @@ def layers(cache: Cache | None, count: int) -> Any:
 
 def join(layers: Sequence[KeyValues]) -> Joined:
     """Returns a joined cache of several layers. A CPU copies it at every call."""
-    return Joined(jnp.stack(list(map(_packed, layers)), axis=1))
+    return Joined(jnp.stack(list(map(_pack, layers)), axis=1))
 
 
 def _join_initial(init: ModelInit) -> ModelInit:
@@ -304,14 +317,14 @@ def _join_initial(init: ModelInit) -> ModelInit:
     return run
 
 
-def _packed(layer: KeyValues) -> Array:
+def _pack(layer: KeyValues) -> Array:
     """Packs keys and values of a layer: [B, 2, H, S, D]."""
     return jnp.stack([layer.keys.swapaxes(2, 3), layer.values], axis=1)
 
 
-def _settle(cache: Any, after: Any) -> Any:
-    """Returns the caches after a call, where joined caches of `cache` are still
-    `Layers`."""
+def _write_unwritten(cache: Any, after: Any) -> Any:
+    """Returns the caches after a call, with `Layers` turned back into the joined caches
+    of `cache`."""
 
     def is_joined(node: Any) -> bool:
         return isinstance(node, Joined)
@@ -336,20 +349,20 @@ def keep(
     cache: Cache, start: Array, path: Array, writes: Sequence[Callable[..., Any]] = ()
 ) -> Cache:
     """Keeps a path of a tree in a stack's cache, see `specjax.types.KeepPath`. writes:
-    the function that writes each layer; () is `write`."""
+    the functions that write each layer; () stands for `write`."""
     slots = start[:, None] + path
     if isinstance(cache, Joined):
         new = join([read_slots(layer, slots) for layer in cache])
         return _put_joined(cache, new, start, layer=0)
 
-    def move(layer: Any, put: Callable[..., Any]) -> Any:
+    def move_slots(layer: Any, put: Callable[..., Any]) -> Any:
         if isinstance(layer, Int8Layer):  # as they are: nothing is rounded twice
-            return Int8Layer(*(move(part, put) for part in layer))
+            return Int8Layer(*(move_slots(part, put) for part in layer))
         if put is write and few_rows.serves_path(layer):
             return KeyValues(*run(KEEP, few_rows.Path(start, path, layer)))
         return put(layer, read_slots(layer, slots), start)[0]
 
-    return list(map(move, cache, writes or [write] * len(cache)))
+    return list(map(move_slots, cache, writes or [write] * len(cache)))
 
 
 def _keep(of: few_rows.Path) -> KeyValues:
@@ -385,7 +398,7 @@ def write(
     )
     if isinstance(cache, Slice):
         if new.values.shape[2] == 1:
-            return Unwritten(new, start), _write_at_read(layer, new, start)
+            return Unwritten(new, start), _insert_where_read(layer, new, start)
         written = _put_joined(cache.joined, join([new]), start, cache.layer)
         return written, written[cache.layer]
     if not jax.sharding.get_abstract_mesh().empty:  # a loop over rows gathers them
@@ -398,14 +411,14 @@ def write(
 def _write_at_once(
     cache: KeyValues, new: KeyValues, start: Array
 ) -> tuple[KeyValues, KeyValues]:
-    written = _put(cache, new, start)
+    written = _write(cache, new, start)
     if new.values.shape[2] > 1:
         return written, written
-    return written, _write_at_read(cache, new, start)
+    return written, _insert_where_read(cache, new, start)
 
 
 @jax.named_scope("write_cache")
-def _put(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
+def _write(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     if start.size == 1:  # a batched update is several kernels
         return write_row(cache, new, start[0])
     return write_rows(cache, new, start)
@@ -413,20 +426,20 @@ def _put(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
 
 @jax.named_scope("write_cache")
 def _put_joined(cache: Joined, new: Joined, start: Array, layer: int) -> Joined:
-    """Writes `new`, of one layer or more, from layer `layer` and slots `start` [B]
+    """Writes `new`, of one or more layers, from layer `layer` and slots `start` [B]
     on."""
 
-    def put(cache: Array, new: Array, start: Array) -> Array:
+    def write_layer(cache: Array, new: Array, start: Array) -> Array:
         return jax.lax.dynamic_update_slice(cache, new, (layer, 0, 0, start, 0))
 
     if start.size == 1:
-        return Joined(put(cache.buffer[0], new.buffer[0], start[0])[None])
-    return Joined(jax.vmap(put)(cache.buffer, new.buffer, start))
+        return Joined(write_layer(cache.buffer[0], new.buffer[0], start[0])[None])
+    return Joined(jax.vmap(write_layer)(cache.buffer, new.buffer, start))
 
 
-def _write_at_read(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
-    """Puts a token where it is read: a GPU's compiler makes one kernel of all of
-    attention, which does not wait for what is written."""
+def _insert_where_read(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
+    """Inserts a token where the cache is read, which lets a GPU's compiler make one
+    kernel of all of attention that does not wait for a write."""
     here = jnp.arange(cache.values.shape[2]) == start[:, None]  # [B, S]
     here = here[:, None, None]  # [B, 1, 1, S]
     keys = jnp.where(here, new.keys, cache.keys)
@@ -440,7 +453,7 @@ def _write_by_row(
     then makes four copies of it for one token of one row; it does not fuse a loop, but
     unrolls one of a single turn first, so the count is hidden."""
 
-    def put(row: Array, cache: KeyValues) -> KeyValues:
+    def write_one_row(row: Array, cache: KeyValues) -> KeyValues:
         only = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1), new)
         update, slot, zero = jax.lax.dynamic_update_slice, start[row], row * 0
         keys = update(cache.keys, only.keys, (row, zero, zero, slot))
@@ -450,5 +463,5 @@ def _write_by_row(
     # Of the slots' own type, whichever JAX_ENABLE_X64 makes the default.
     rows = jnp.asarray([0, start.size], start.dtype)
     count = rows[1] + (start[0] < 0)  # no slot is negative
-    written = jax.lax.fori_loop(rows[0], count, put, cache)
+    written = jax.lax.fori_loop(rows[0], count, write_one_row, cache)
     return written, written

@@ -42,6 +42,6 @@ class Norm:
         return jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + self.eps)
 
     def scaled(self) -> Array:
-        """Returns what a normalised row is multiplied by, [E]."""
+        """Returns the factor that a normalized row is multiplied by, [E]."""
         assert self.scale is not None
         return 1 + self.scale if self.offset else self.scale

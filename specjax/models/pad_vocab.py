@@ -1,4 +1,4 @@
-"""A draft in the vocabulary of a target that has more ids, or fewer.
+"""A draft whose vocabulary is padded or cut to that of its target.
 
 Axes: B rows, T tokens, E features, V vocabulary.
 """
@@ -12,7 +12,8 @@ from specjax.types import Branches, Model, Prompt
 
 
 def pad_vocab(model: Model, vocab: int) -> Model:
-    """Returns the same model with the first `vocab` ids.
+    """Returns the same model with a vocabulary of `vocab` ids: the first ones, or with
+    padding.
 
     Ids that it does not know have logits of -inf, so that it never writes them; where a
     text holds one it reads its own last id instead. Logits of ids beyond `vocab` are
@@ -22,14 +23,14 @@ def pad_vocab(model: Model, vocab: int) -> Model:
         return model
     missing = max(vocab - model.vocab, 0)
 
-    def in_vocab(tokens: Array) -> Array:
+    def clip_to_vocab(tokens: Array) -> Array:
         return jnp.minimum(tokens, model.vocab - 1)
 
     def init(params: Any, prompt: Prompt, slots: int) -> Any:
         inputs = prompt.inputs
         if inputs is not None:  # ids, as a model with an encoder of texts reads them
-            inputs = in_vocab(inputs[0]), inputs[1]
-        prompt = prompt._replace(tokens=in_vocab(prompt.tokens), inputs=inputs)
+            inputs = clip_to_vocab(inputs[0]), inputs[1]
+        prompt = prompt._replace(tokens=clip_to_vocab(prompt.tokens), inputs=inputs)
         return model.init(params, prompt, slots)
 
     def apply(
@@ -39,7 +40,7 @@ def pad_vocab(model: Model, vocab: int) -> Model:
         cache: Any,
         branches: Branches | None = None,
     ) -> tuple[Array, Any]:
-        return model.apply(params, in_vocab(tokens), start, cache, branches)
+        return model.apply(params, clip_to_vocab(tokens), start, cache, branches)
 
     def readout(params: Any, features: Array) -> Array:
         logits = model.readout(params, features)[..., :vocab]

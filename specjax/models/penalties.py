@@ -1,4 +1,4 @@
-"""Penalties for ids that a text already has, which change the model's distribution.
+"""Penalties on ids that a text already contains, which change the model's distribution.
 
 As rules of `models.constrained`, both target and draft have them, so that texts follow
 the penalised target exactly, drafted or not.
@@ -22,7 +22,7 @@ def build(
     frequency: float = 0.0,
     last: int = LAST,
 ) -> TokenAutomaton:
-    """Returns rules by which an id among the last tokens is less likely to be written
+    """Returns rules that make the ids among the last tokens less likely to be written
     again.
 
     Args:

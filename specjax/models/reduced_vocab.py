@@ -1,4 +1,5 @@
-"""A small draft with a reduced vocabulary: it reads every id, and says some thousands.
+"""A small draft with a reduced vocabulary: it reads every id, and proposes some
+thousands.
 
 A readout of all ids would be most of a small draft's work. This one reads by the
 target's own embedding, which is there already, and has a table with rows for the ids
@@ -35,8 +36,8 @@ class Reduction(NamedTuple):
 
 
 def build(config: Config, whole: Config) -> Model:
-    """Returns the model, of the parameters of `with_target`. config:
-    `Reduction.config`. whole: the target's. Raises ValueError as `families.of`."""
+    """Returns the model, whose parameters are those of `with_target`. config:
+    `Reduction.config`. whole: the target's. Raises ValueError as `families.of` does."""
     decoder = families.build(config._replace(vocab=whole.vocab))
     encode = families.of(whole).encode
 
@@ -64,7 +65,7 @@ def build(config: Config, whole: Config) -> Model:
 
 def spread(model: Model) -> Model:
     """Returns the same model with logits [..., V], which rules can mask: `UNSAID` for
-    the ids that it never says."""
+    the ids that it never proposes."""
 
     def readout(params: Any, features: Array) -> Array:
         return probs.expand_logits(model.readout(params, features), UNSAID)
@@ -73,10 +74,10 @@ def spread(model: Model) -> Model:
 
 
 def with_target(draft: Reduction, params: Any) -> dict[str, Any]:
-    """Returns the parameters of a draft that reads, and hears, by its target's
-    `params`, which are not copied. Raises ValueError for a target of another width, or
-    that lacks an id."""
-    embedding, ids = table_of(params), draft.ids
+    """Returns the parameters of a draft that reads tokens by its target's embedding,
+    and inputs by its target's encoder; neither is copied. Raises ValueError for a
+    target of another width, or that lacks an id."""
+    embedding, ids = find_embedding(params), draft.ids
     vocab, width = embedding.shape
     if width != draft.config.dim:
         raise ValueError(
@@ -93,7 +94,7 @@ def with_target(draft: Reduction, params: Any) -> dict[str, Any]:
     heard = {name: params[name] for name in ("encoder",) if name in params}
     known = {"ids": jnp.asarray(ids, jnp.int32), "place": jnp.asarray(place)}
     model = with_embedding(draft.params, embedding) | heard
-    return {"model": model, "readout": table_of(draft.params), **known}
+    return {"model": model, "readout": find_embedding(draft.params), **known}
 
 
 def is_reduced(params: Any) -> bool:
@@ -101,7 +102,7 @@ def is_reduced(params: Any) -> bool:
     return "place" in params
 
 
-def table_of(params: Any) -> Any:
+def find_embedding(params: Any) -> Any:
     """Returns the embedding in the parameters of a decoder, with or without an
     encoder."""
     return params.get("decoder", params)["embedding"]

@@ -22,7 +22,7 @@ from specjax.models.attention import Attention
 from specjax.models.blocks import RMSNorm
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, declare, describe, multiply
-from specjax.models.tree_mask import Tree, positions_of, tree_over_slots
+from specjax.models.tree_mask import Tree, token_positions, tree_over_slots
 from specjax.native.embed import take_rows
 from specjax.types import Branches, Model, Prompt
 
@@ -86,8 +86,8 @@ def check(config: Config) -> None:
 
 
 def bucket(distance: np.ndarray, both_ways: bool) -> np.ndarray:
-    """Returns the bucket 0 .. 31 of each distance (query's position less the key's),
-    int32.
+    """Returns the bucket 0 .. 31 of each distance (the query's position minus the
+    key's), int32.
 
     Half of the buckets of a side are one distance each, the rest widen as its logarithm
     does and end at 128. One side has all 32 where a token sees no later one.
@@ -111,8 +111,8 @@ class RelativeBias(nn.Module):
 
     @nn.compact
     def __call__(self, positions: Array, slots: int, tree: Tree | None = None) -> Array:
-        """Returns the biases [B, H, T, S] of queries at `positions` [B, T] to keys 0 ..
-        slots - 1, or to where those of a tree stand."""
+        """Returns the biases [B, H, T, S] for queries at `positions` [B, T] and keys 0
+        .. slots - 1, or the keys of a tree at their positions."""
         table = declare(
             self,
             "rel_embedding",
@@ -135,14 +135,15 @@ class RelativeBias(nn.Module):
 
 
 def residual_dtype(dtype: jnp.dtype) -> jnp.dtype:
-    """Returns the dtype that features are added up in: float32 for float16, whose
-    largest number is 65504, which published T5s exceed in their feed-forward layers."""
+    """Returns the dtype in which the residual stream is summed: float32 for float16,
+    whose largest number is 65504, which published T5s exceed in their feed-forward
+    layers."""
     return jnp.dtype(jnp.float32) if dtype == jnp.float16 else dtype
 
 
 class Mlp(nn.Module):
-    """The feed-forward layer: GELU(x W_0) * (x W_1) W_o if gated (v1.1), else
-    relu(x W) W_o (v1.0), with SiLU in GELU's place by `Config.gate`.
+    """The feed-forward layer: GELU(x W_0) * (x W_1) W_o if gated (v1.1), else relu(x W)
+    W_o (v1.0); `Config.gate` may replace GELU by SiLU.
 
     joined: whether x is multiplied once, see `lowering.products`. The last product is
     of `residual_dtype`.
@@ -167,8 +168,8 @@ class Mlp(nn.Module):
 
 
 def attention(config: Config, joined: bool = False) -> Attention:
-    """Returns the attention of a T5, whose scores are not scaled: the initial queries
-    are, by 1 / sqrt(D)."""
+    """Returns the attention of a T5, whose scores are not scaled: instead, the initial
+    weights of queries are scaled by 1 / sqrt(D)."""
     query = nn.initializers.variance_scaling(
         1.0 / config.head_width, "fan_in", "truncated_normal"
     )
@@ -295,7 +296,8 @@ class Embedder(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The layers that turn embedded inputs into what the decoder attends to."""
+    """The layers that turn embedded inputs into the states that the decoder attends
+    to."""
 
     config: Config
 
@@ -349,11 +351,11 @@ class Decoder(nn.Module):
         on."""
         x = lowering.in_memory(x, cache.read)
         own = lowering.layers(cache.own, len(self.layers))
-        held = caches.slots_of(cache.own)
-        positions = positions_of(start, x.shape[1], branches)
+        held = caches.count_slots(cache.own)
+        positions = token_positions(start, x.shape[1], branches)
         tree = tree_over_slots(branches, start, held)
         biases = _biases(self, positions, held or x.shape[1], tree)
-        inputs = jnp.arange(caches.slots_of(cache.read))[None]
+        inputs = jnp.arange(caches.count_slots(cache.read))[None]
         mask = (inputs < cache.length[:, None])[:, None]
         for i, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):
             x, own[i] = layer(
@@ -408,7 +410,7 @@ def _biases(
     for all."""
     if stack.config.own_bias:
         return [layer.relpos_bias(positions, slots, tree) for layer in stack.layers]
-    # In memory: no layer computes it anew.
+    # In memory: no layer computes it again.
     bias = jax.lax.optimization_barrier(stack.relpos_bias(positions, slots, tree))
     return [bias] * len(stack.layers)
 

@@ -1,4 +1,4 @@
-"""The slots that tokens see where a call is a tree, whose positions are not its slots.
+"""The slots that tokens see in a call on a tree, whose positions differ from its slots.
 
 A slot holds position `held` of a chain, less than 0 if it is empty. In a call that
 begins at `start`, the slot of a tree's token j is that of a chain's j-th token. A call
@@ -14,7 +14,7 @@ from jax import Array
 from specjax.types import Branches
 
 
-def positions_of(start: Array, count: int, branches: Branches | None) -> Array:
+def token_positions(start: Array, count: int, branches: Branches | None) -> Array:
     """Returns the positions of a call's tokens, [B, T]; start: [B]."""
     if branches is None:
         return start[:, None] + jnp.arange(count)
@@ -22,15 +22,15 @@ def positions_of(start: Array, count: int, branches: Branches | None) -> Array:
 
 
 def first_slot(branches: Branches, start: Array) -> Array:
-    """Returns the slot of a tree's first token, [B], of a call that begins in slot
+    """Returns the slot of a tree's first token, [B], for a call that begins in slot
     `start` [B]."""
     _, count, whole = branches.sees.shape
     return start if whole == count else start - (whole - count)
 
 
-def parents_in(branches: Branches) -> Array:
-    """Returns the token of the tree before each token of a call on its path, [B, T]; -1
-    for the text before the tree."""
+def parent_indices(branches: Branches) -> Array:
+    """Returns the index of each token's parent in its tree, [B, T]; -1 where the parent
+    is the text before the tree."""
     depth, sees = branches.depth, branches.sees
     own = depth[:, -sees.shape[1] :, None]
     above = sees & (depth[:, None, :] == own - 1)
@@ -47,8 +47,8 @@ def embed_positions(table: Array, positions: Array) -> Array:
 
 
 def visible_slots(branches: Branches, start: Array, held: Array) -> Array:
-    """Returns whether each token sees each slot, [B, T, S] bool. start: [B], held:
-    [B or 1, S]."""
+    """Returns whether each token sees each slot, [B, T, S] bool. start: [B]. held: the
+    position in each slot, [B or 1, S]."""
     index = held - first_slot(branches, start)[:, None]  # of a token in the tree
     last = branches.sees.shape[2] - 1
     inside = jnp.clip(index, 0, last)[:, None]
@@ -58,8 +58,8 @@ def visible_slots(branches: Branches, start: Array, held: Array) -> Array:
 
 
 def positions_of_slots(branches: Branches, start: Array, held: Array) -> Array:
-    """Returns the position of the token in each slot, [B, S]: a tree's tokens stand at
-    their depth."""
+    """Returns the position of the token in each slot, [B, S]; that of a tree's token
+    follows from its depth."""
     begin = first_slot(branches, start)[:, None]
     index = held - begin
     last = branches.depth.shape[1] - 1

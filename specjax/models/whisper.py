@@ -1,4 +1,5 @@
-"""Whisper (Radford et al. 2022) and Distil-Whisper (Gandhi et al. 2023) write speech.
+"""Whisper (Radford et al. 2022) and Distil-Whisper (Gandhi et al. 2023), which
+transcribe speech.
 
 The encoder runs in `init`, or before it, where two models share its output; what the
 decoder reads of it stays in the cache. All norms come first, keys have no bias, and
@@ -27,7 +28,7 @@ from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import (
     Tree,
     embed_positions,
-    positions_of,
+    token_positions,
     tree_over_slots,
 )
 from specjax.native.embed import take_rows
@@ -89,8 +90,8 @@ def sinusoids(count: int, width: int) -> np.ndarray:
 
 
 class Convolution(nn.Module):
-    """A convolution over three frames, with zeros beyond both ends: [B, F, K] ->
-    [B, F / stride, E]. It is a product of windows, which a CPU computes fastest."""
+    """A convolution over three frames, with zeros beyond both ends: [B, F, K] -> [B, F
+    / stride, E]. It is computed as a product of windows, which is fastest on a CPU."""
 
     width: int
     stride: int
@@ -204,7 +205,8 @@ def first_caches(cache: Cache, layers: int) -> Cache:
 
 
 class Encoder(nn.Module):
-    """Log-mel frames to what the decoder attends to."""
+    """The layers that turn log-mel frames into the states that the decoder attends
+    to."""
 
     config: Config
 
@@ -256,8 +258,8 @@ class Decoder(nn.Module):
         """Returns (features [B, T, E], cache) of tokens [B, T] at slots `start` [B]
         on."""
         own = lowering.layers(cache.own, len(self.layers))
-        positions = positions_of(start, tokens.shape[1], branches)
-        tree = tree_over_slots(branches, start, caches.slots_of(cache.own))
+        positions = token_positions(start, tokens.shape[1], branches)
+        tree = tree_over_slots(branches, start, caches.count_slots(cache.own))
         x = take_rows(self.embedding, tokens) + embed_positions(
             self.positions, positions
         )
@@ -343,7 +345,8 @@ def logits(config: Config, params: Any, features: Features, tokens: Array) -> Ar
 
 
 def encode(config: Config, params: Any, features: Features) -> Encoded:
-    """Returns the encoder's output, for prompts of every model that shares it."""
+    """Returns the encoder's output, for prompts of every model that shares the
+    encoder."""
     own = {"params": params["encoder"]}
     states: Any = Encoder(config).apply(own, features.frames)
     return Encoded(states)

@@ -30,8 +30,8 @@ def positions_in_slots(start: Array, count: int, slots: int) -> Array:
 def write(
     cache: KeyValues, new: KeyValues, start: Array
 ) -> tuple[KeyValues, KeyValues]:
-    """Writes as `lowering.write`, at most R tokens, which may pass the ring's end.
-    Raises ValueError for more."""
+    """Writes as `lowering.write` does, at most R tokens, which may wrap around the end
+    of the ring. Raises ValueError for more."""
     slots, count = cache.values.shape[2], new.values.shape[2]
     at = start % slots
     if count == 1:
@@ -50,7 +50,8 @@ def write(
 
 
 def _select(cache: KeyValues, new: KeyValues, at: Array, mask: Array) -> KeyValues:
-    """Returns `new` where `mask` [B, T] is true, else what slots `at` [B] on hold."""
+    """Returns `new` where `mask` [B, T] is true, else the content of the slots from
+    `at` [B] on."""
 
     def row(cache: KeyValues, new: KeyValues, at: Array, mask: Array) -> KeyValues:
         def choose(old: Array, new: Array, axis: int, mask: Array) -> Array:

@@ -21,7 +21,7 @@ const void* Request::Find(const char* name, XLA_FFI_DataType type) const {
 
 namespace {
 
-// Ends an error that is no matter; tells whether there was one.
+// Discards an error that does not matter; returns whether there was one.
 bool Failed(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
   if (!error) return false;
   XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr,

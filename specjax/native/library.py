@@ -70,7 +70,7 @@ DIGITS = 16  # the digest's length in a name
 class Library(NamedTuple):
     """A compiled library, or the reason why there is none.
 
-    problem: why there is no compiled product here, in one line with a remedy; None if
+    problem: why there are no compiled products here, in one line with a remedy; None if
       there is one.
     most_rows: the most rows of a product.
     """
@@ -99,7 +99,7 @@ def compiled_library() -> Library:
         path = find_intact(place) or compile_to(command, place)
     except Exception as error:
         why = f"{shlex.join(command)} compiled no library ({summary(error)})"
-        return Library(f"{why}: {remedy(error)}")
+        return Library(f"{why}: {suggest_remedy(error)}")
     try:
         return Library(None, register(path))
     except Exception as error:
@@ -113,7 +113,7 @@ def sources() -> tuple[Path, ...]:
 
 
 def problem() -> str | None:
-    """Returns why there is no compiled product here, None if there is one."""
+    """Returns why the compiled products are not available here, None if they are."""
     return compiled_library().problem
 
 
@@ -130,7 +130,7 @@ def compiler() -> list[str] | None:
 
 
 def library_prefix(command: list[str]) -> Path:
-    """Returns how the library's path begins, for this compiler."""
+    """Returns the beginning of the library's path, which depends on the compiler."""
     answer = run_command([*command, "--version"], timeout=60)
     compiler = command, answer.stdout.splitlines()[:1]
     by = compiler, FLAGS, fingerprint(), version("jaxlib")
@@ -156,7 +156,7 @@ def run_command(command: list[str], timeout: float) -> subprocess.CompletedProce
 
 
 def find_intact(place: Path) -> Path | None:
-    """Returns the library whose name matches its content; removes others."""
+    """Returns the library whose name matches its content; deletes others."""
     for path in sorted(place.parent.glob(f"{place.name}-*.so")):
         if path == content_path(place, path):
             return path
@@ -171,7 +171,8 @@ def content_path(place: Path, library: Path) -> Path:
 
 
 def compile_to(command: list[str], place: Path) -> Path:
-    """Compiles the library. It appears complete, or not at all, if several do."""
+    """Compiles the library. It appears complete or not at all, even where several
+    processes compile it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as folder:
         objects = compile_units(command, Path(folder))
@@ -182,7 +183,8 @@ def compile_to(command: list[str], place: Path) -> Path:
 
 
 def compile_units(command: list[str], folder: Path) -> list[Path]:
-    """Compiles each unit to an object in a folder, as many at a time as processors."""
+    """Compiles each source file to an object file in a folder, as many at a time as
+    there are processors."""
 
     def compile_one(unit: Path) -> Path:
         output = folder / f"{unit.stem}.o"
@@ -197,7 +199,8 @@ def compile_units(command: list[str], folder: Path) -> list[Path]:
 
 @functools.cache  # XLA accepts a name only once
 def register(path: Path) -> int:
-    """Registers the library's functions with XLA; returns a product's most rows."""
+    """Registers the library's functions with XLA; returns the most rows that a product
+    may have."""
     compiled = ctypes.cdll.LoadLibrary(str(path))
     for name in FUNCTIONS:
         handler = jax.ffi.pycapsule(getattr(compiled, name))
@@ -214,7 +217,7 @@ def summary(error: Exception) -> str:
     return (lines or [str(error)])[0].strip()[:200]
 
 
-def remedy(error: Exception) -> str:
+def suggest_remedy(error: Exception) -> str:
     """Returns what to do about an error.
 
     If the cache folder cannot be written, the remedy is another folder; otherwise, and

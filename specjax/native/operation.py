@@ -1,4 +1,5 @@
-"""`run(operation, operands)`: compiled code on a CPU, and its jnp twin elsewhere.
+"""`run(operation, operands)`: compiled code on a CPU, and an equal function in jnp
+elsewhere.
 
 An operation is defined by its twin. A program calls the twin on another device, in
 batches (`jax.vmap`) and for gradients; on a CPU it calls the compiled code, which
@@ -13,7 +14,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from specjax.native.product import most_rows
+from specjax.native.product import max_rows
 
 
 class Operation(NamedTuple):
@@ -34,18 +35,19 @@ class Operation(NamedTuple):
 
 
 def run(operation: Operation, operands: Any) -> list[Any]:
-    """Returns the operation of a pytree of arrays, whose static parts are hashable."""
+    """Returns the result of an operation on a pytree of arrays, whose static parts are
+    hashable."""
     leaves, tree = jax.tree.flatten(operands)
     return rows_p.bind(*leaves, operation=operation, tree=tree)
 
 
 def in_use() -> bool:
-    """Tells whether programs that are traced now call compiled operations: on a CPU,
+    """Returns whether programs that are traced now call compiled operations: on a CPU,
     outside of a mesh, unless they are switched off as products are."""
-    return bool(most_rows())
+    return bool(max_rows())
 
 
-def _twin(*leaves: Any, operation: Operation, tree: Any) -> Sequence[Any]:
+def _apply_twin(*leaves: Any, operation: Operation, tree: Any) -> Sequence[Any]:
     return operation.twin(jax.tree.unflatten(tree, leaves))
 
 
@@ -71,19 +73,19 @@ def _abstract(*leaves: Any, operation: Operation, tree: Any) -> list[Any]:
 
 
 def _batch(leaves: Any, axes: Any, **static: Any) -> tuple[list[Any], list[int]]:
-    twin = functools.partial(_twin, **static)
+    twin = functools.partial(_apply_twin, **static)
     batched = jax.vmap(lambda *leaves: tuple(twin(*leaves)), tuple(axes))(*leaves)
     return list(batched), [0] * len(batched)
 
 
 def _differentiate(leaves: Any, tangents: Any, **static: Any) -> tuple[Any, Any]:
-    twin = functools.partial(_twin, **static)
+    twin = functools.partial(_apply_twin, **static)
     return jax.jvp(twin, leaves, tuple(map(ad.instantiate_zeros, tangents)))
 
 
 batching.primitive_batchers[rows_p] = _batch
 ad.primitive_jvps[rows_p] = _differentiate
-for _on, _rule in (None, _twin), ("cpu", _native):
+for _on, _rule in (None, _apply_twin), ("cpu", _native):
     mlir.register_lowering(
         rows_p, mlir.lower_fun(_rule, multiple_results=True), platform=_on
     )

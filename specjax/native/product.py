@@ -36,7 +36,7 @@ def dot(x: Array, w: Array, transposed: bool = False) -> Array:
     transposed: w is [N, K].
     """
     rows = math.prod(x.shape[:-1])
-    few = 1 <= rows <= MOST_ROWS and serves(x, w) and rows <= most_rows()
+    few = 1 <= rows <= MOST_ROWS and serves(x, w) and rows <= max_rows()
     # Flat, because XLA's gradient of a batch of matrices takes twice as long on a CPU.
     flat = x.reshape(rows, x.shape[-1])
     if few:
@@ -46,8 +46,8 @@ def dot(x: Array, w: Array, transposed: bool = False) -> Array:
     return out.reshape(*x.shape[:-1], out.shape[-1])
 
 
-def most_rows() -> int:
-    """Returns the most rows of a thin product here.
+def max_rows() -> int:
+    """Returns the most rows that a thin product may have here.
 
     It is 0 if thin products are switched off, the device is not a CPU, a mesh is in
     use, or there is no library.
@@ -62,8 +62,9 @@ def most_rows() -> int:
 
 
 def in_use() -> str:
-    """Returns the products that decode here, as records name them: "thin" or "xla"."""
-    return THIN if most_rows() else XLA
+    """Returns the kind of products that decode here, as records name it: "thin" or
+    "xla"."""
+    return THIN if max_rows() else XLA
 
 
 @functools.cache
@@ -73,7 +74,8 @@ def warn_once(why: str) -> None:
 
 
 def serves(x: Array, w: Array) -> bool:
-    """Tells whether there is code for these operands, and a matrix large enough."""
+    """Returns whether there is compiled code for these operands, and the matrix is
+    large enough."""
     exact = x.dtype == jnp.float32 or x.dtype == w.dtype
     return exact and w.ndim == 2 and w.size >= LEAST and w.dtype.name in WEIGHTS
 
@@ -109,7 +111,7 @@ def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
         sizes = shape(*operands, transposed=transposed)
         return jax.core.ShapedArray(sizes, jnp.float32)
 
-    def thin(x: Array, *weights: Any, transposed: bool) -> Any:
+    def call_thin(x: Array, *weights: Any, transposed: bool) -> Any:
         kind = "" if weights[0].dtype == jnp.int8 else f"_{weights[0].dtype.name}"
         target = f"specjax_{name}{kind}" + ("_transposed" if transposed else "")
         sizes = shape(x, *weights, transposed=transposed)
@@ -118,7 +120,7 @@ def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
 
     product.def_impl(run_eagerly)
     product.def_abstract_eval(abstract)
-    for on, rule in (None, plain), ("cpu", thin):
+    for on, rule in (None, plain), ("cpu", call_thin):
         lowering = mlir.lower_fun(rule, multiple_results=False)
         mlir.register_lowering(product, lowering, platform=on)
     return product

@@ -31,7 +31,7 @@ struct Level {
 };
 
 // x in levels of a scale, which is returned: a power of two, by which nothing else is
-// rounded. Of a row that is not finite it is no number.
+// rounded. For a row that is not finite it is not a number.
 float Rounded(const float* x, Level* to, int64_t K);
 
 // W is transposed.

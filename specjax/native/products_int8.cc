@@ -28,7 +28,7 @@ inline Pairs Widened(const Whole* p) {
   return __builtin_convertvector(*reinterpret_cast<const Read*>(p), Pairs);
 }
 
-// sums + x w: each lane takes a pair of products, so that the order is no matter.
+// sums + x w: each lane takes a pair of products, so that the order does not matter.
 inline Wide AddProducts(Wide sums, const Level* x, Pairs w) {
   Pairs a;
   std::memcpy(&a, x, sizeof a);

@@ -1,5 +1,5 @@
 // How products.h is computed. Of a decoder's step the weights are what takes time to read.
-// XLA packs all of them anew for more than one row; here they are streamed once for all
+// XLA packs all of them again for more than one row; here they are streamed once for all
 // rows, and the next ones are asked for ahead.
 //
 // What is made for each number of rows is the loop that nearly all of the time is spent

@@ -18,7 +18,7 @@ from specjax.types import Info, Policy, Sampling
 
 
 def none() -> None:
-    """Stands for no policy: every draft has gamma tokens."""
+    """Stands for the absence of a policy: every draft has gamma tokens."""
 
 
 # The functions take the options of a name, as in `adaptive:start=3,least=2`.
@@ -56,7 +56,8 @@ def find(name: str) -> Policy | None:
 
 
 def check(name: str, policy: Policy) -> None:
-    """Raises ValueError for a policy that does not keep to its contract."""
+    """Raises ValueError for a policy whose functions do not return what `Policy`
+    requires."""
 
     def run_once() -> tuple:
         initial = after_token = policy.init(2, 3)

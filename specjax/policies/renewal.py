@@ -44,7 +44,8 @@ class Carry(NamedTuple):
 
 
 def renewal(c: float = 0.05, slope: float = 0.02, prior: float = 3.0) -> Policy:
-    """Returns the policy that stops where the next token does not pay for itself.
+    """Returns the policy that stops where the next token would cost more time than it
+    saves.
 
     At least one token is drafted, or nothing would be learnt.
 

@@ -1,4 +1,4 @@
-"""Prompts of a program or a file, as a model reads them.
+"""Prompts, from a program or a file, in the form that a model reads.
 
 A prompt is a text, or as JSON {"prompt": text}, {"tokens": [ids]} for ids that are used
 unchanged, or {"messages": [{"role": ..., "content": ...}, ...]} for a conversation. A
@@ -61,8 +61,8 @@ class Line(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A turn of a line that was read. number: from 0. ids: what the model reads, [] for
-    a turn that is too long."""
+    """A turn of a conversation that was read. number: from 0. ids: the tokens that the
+    model reads; [] for a turn that is too long."""
 
     line: Line
     number: int
@@ -70,7 +70,7 @@ class Turn(NamedTuple):
 
     @property
     def num_after(self) -> int:
-        """Returns the number of turns of its line that come after it."""
+        """Returns the number of turns that follow it in its line."""
         return max(len(self.line.turns), 1) - 1 - self.number
 
 
@@ -119,8 +119,8 @@ def read_turns(
     answer: Answer | None = None,
     longest: int | None = None,
 ) -> list[Turn]:
-    """Returns the turns of lines, in the order of the lines; the later turns of a line
-    follow the answers to those before.
+    """Returns the turns of lines, in the order of the lines; where a turn follows
+    others of its line, their answers precede it.
 
     Turns of more than `longest` tokens have no ids, and there is none after them."""
     found = []
@@ -155,7 +155,7 @@ def question_of(turn: Turn) -> Question:
 
 
 def append_answer(line: Line, turn: int, answer: str) -> Line:
-    """Returns the line with this turn and its answer put before the next turn."""
+    """Returns the line with this turn and its answer inserted before the next turn."""
     turns = list(line.turns)
     before = [*turns[turn], {"role": "assistant", "content": answer}]
     turns[turn + 1] = [*before, *turns[turn + 1]]

@@ -1,4 +1,4 @@
-"""The fields of a prompt: what is wrong with them, and the ids that a model reads.
+"""The fields of a prompt: their checks, and the ids that a model reads.
 
 `specjax.prompts` describes the kinds of prompts. A line of a file is an object of such
 fields, and a prompt of a program is made one."""
@@ -58,7 +58,7 @@ def is_conversation(prompt: Any) -> bool:
 
 
 def to_fields(prompt: Any) -> dict[str, Any]:
-    """Returns the fields that a line of a file would have for a prompt of a program."""
+    """Returns a prompt of a program as the fields that a line of a file would have."""
     if isinstance(prompt, dict):
         return drop_null(prompt)
     if is_conversation(prompt):
@@ -69,7 +69,8 @@ def to_fields(prompt: Any) -> dict[str, Any]:
 
 
 def at_place(where: str, do: Callable, *arguments: Any) -> Any:
-    """Returns the result of `do`. Its ValueError is raised with the place in front."""
+    """Returns the result of `do`; a ValueError that it raises is preceded by the
+    place."""
     try:
         return do(*arguments)
     except ValueError as error:
@@ -95,7 +96,7 @@ def gather(
 
 
 def encode_one(fields: dict[str, Any], model: Pretrained) -> list[int]:
-    """Returns the ids of a prompt of one turn; ValueError for several."""
+    """Returns the ids of a prompt of one turn. Raises ValueError for several turns."""
     turns = split_turns(fields)
     if len(turns) > 1:
         raise ValueError(SEVERAL_TURNS.format(len(turns)))
@@ -105,9 +106,9 @@ def encode_one(fields: dict[str, Any], model: Pretrained) -> list[int]:
 def encode(
     fields: dict[str, Any], messages: list[dict[str, Any]], model: Pretrained
 ) -> list[int]:
-    """Returns the ids that the model reads of a prompt, or of a turn of it.
+    """Returns the ids that the model reads for a prompt, or for one turn of it.
 
-    messages: those that lead to the answer; [] for a prompt that is no conversation.
+    messages: those that lead to the answer; [] for a prompt that is not a conversation.
     Raises ValueError if the model cannot read it."""
     if messages:
         options = check_template_options(fields)
@@ -131,7 +132,8 @@ def encode(
 
 
 def start_prompt(model: Pretrained) -> Prompts:
-    """Returns the start token alone. Raises ValueError for a model without one."""
+    """Returns the start token as the only prompt. Raises ValueError for a model without
+    a start token."""
     check_reads(model)
     if model.start is None:
         raise ValueError(f"{model.name} has no start token: write prompts for it")
@@ -156,7 +158,8 @@ def make_prompts(ids: list[list[int]], model: Pretrained) -> Prompts:
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """Returns the fields of a line that are not null; ValueError for no JSON object."""
+    """Returns the fields of a line that are not null. Raises ValueError for a line that
+    is not a JSON object."""
     try:
         fields = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -182,7 +185,7 @@ def drop_null(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(line: bytes) -> None:
-    """Raises ValueError for a line that no model could read as a prompt.
+    """Raises ValueError for a line that cannot be a prompt of any model.
 
     It also does for a line with several turns, whose answers are not written."""
     fields = parse(line)
@@ -228,7 +231,8 @@ def split_turns(fields: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def check_text(value: Any, name: str) -> str:
-    """Returns the value; ValueError unless it is a text that UTF-8 can encode."""
+    """Returns the value. Raises ValueError unless it is a text that UTF-8 can
+    encode."""
     if not isinstance(value, str):
         raise ValueError(f"{name} must be one text; got {quote(value)}")
     if value.startswith(PLACEHOLDER):
@@ -248,7 +252,7 @@ def check_text(value: Any, name: str) -> str:
 
 
 def check_tokens(value: Any) -> list[int]:
-    """Returns the value; ValueError unless it is a list of ids."""
+    """Returns the value. Raises ValueError unless it is a list of ids."""
     if not isinstance(value, list) or not all(type(i) is int for i in value):
         raise ValueError(f"tokens must be a list of ids; got {quote(value)}")
     if not value:
@@ -257,7 +261,7 @@ def check_tokens(value: Any) -> list[int]:
 
 
 def check_messages(value: Any) -> list[dict[str, Any]]:
-    """Returns the value; ValueError unless it is a list of messages."""
+    """Returns the value. Raises ValueError unless it is a list of messages."""
     if not isinstance(value, list) or not value:
         raise ValueError(f"messages must be a list of messages; got {quote(value)}")
     for message in value:

@@ -1,4 +1,5 @@
-"""The questions of a benchmark: ids, categories and turns, beside the prompt of a line.
+"""The questions of a benchmark: the ids, categories and turns that a line has beside
+its prompt.
 
 Spec-Bench, MT-bench, SPEED-Bench and the files of EAGLE and DeepSpec number their
 questions and sort them into categories. The eight categories of MT-bench are one task
@@ -29,7 +30,7 @@ class Question(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The choice of prompts of a file; None means no limit.
+    """The choice of prompts in a file; None means no limit.
 
     per_category: the number of questions of each category, the first by their ids.
     longest: the largest number of tokens of a prompt. task: questions of this task, or
@@ -106,14 +107,15 @@ def task_of(category: str) -> str:
 
 
 def sort_key(name: str | int) -> list[str | int]:
-    """Returns a key that sorts ids by the numbers within them, as a person does."""
+    """Returns a key that sorts ids by the numbers in them, so that 2 comes before
+    10."""
     parts = re.split(r"(\d+)", str(name))
     return [int(part) if at % 2 else part for at, part in enumerate(parts)]
 
 
 def group_name(question: Question, by: str) -> str:
-    """Returns the category, sub_category or task of a question; ValueError if it has
-    none."""
+    """Returns the category, sub_category or task of a question. Raises ValueError if it
+    has none."""
     name = question.category if by == "task" else getattr(question, by)
     if not name:
         field = "category" if by == "task" else by

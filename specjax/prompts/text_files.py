@@ -24,7 +24,8 @@ NO_FILE = 'there is no file {}: write one with {{"prompt": text}}, one per line'
 
 
 def find_prefix(raw: bytes, table: dict) -> Callable | str | None:
-    """Returns the entry of a table whose key the bytes start with; None without one."""
+    """Returns the entry of a table whose key is a prefix of the bytes; None if no key
+    is."""
     return next((value for key, value in table.items() if raw.startswith(key)), None)
 
 
@@ -66,8 +67,8 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_text(path: str | Path) -> str:
-    """Returns the text of a file. Raises ValueError as `read_bytes`, and for no
-    UTF-8."""
+    """Returns the text of a file. Raises ValueError as `read_bytes` does, and for text
+    that is not UTF-8."""
     try:
         return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:

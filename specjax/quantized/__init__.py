@@ -1,4 +1,5 @@
-"""Eight-bit weights with a scale per output, and `dot` for these and for floats.
+"""Eight-bit weights with a scale for each output, and `dot` for such weights and for
+floats.
 
 Axes: K features in, N features out.
 """

@@ -38,8 +38,9 @@ def dot(x: Array, w: Dynamic, transposed: bool) -> Array:
     return y.reshape(*x.shape[:-1], -1)
 
 
-def bits(K: int) -> int:
-    """Returns the bits of a row's integers for which a sum of K products fits 32 bits.
+def row_bits(K: int) -> int:
+    """Returns the bits that the integers of a row may have so that a sum of K products
+    fits into 32 bits.
 
     The integers are at most 2 to this power.
     """
@@ -51,30 +52,32 @@ def round_rows(x: Array) -> tuple[Array, Array]:
 
     s is a power of two, so it adds no rounding. For a row that is not finite s is NaN.
     """
-    x, most = x.astype(jnp.float32), bits(x.shape[-1])
+    x, most = x.astype(jnp.float32), row_bits(x.shape[-1])
     unsigned = jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)  # ordered as |x|
     exponent = unsigned.max(-1, keepdims=True) >> 23  # that of the largest, plus 127
     finite, exponent = exponent < 255, jnp.maximum(exponent, most)
-    q = jnp.round(x * _power(253 + most - exponent))
-    s = jnp.where(finite, _power(exponent + 1 - most), jnp.nan)
+    q = jnp.round(x * _power_of_two(253 + most - exponent))
+    s = jnp.where(finite, _power_of_two(exponent + 1 - most), jnp.nan)
     return jnp.where(finite, q, 0).astype(jnp.int32), s
 
 
-def _power(exponent: Array) -> Array:
+def _power_of_two(exponent: Array) -> Array:
     """Returns 2 to the power `exponent` - 127."""
     return jax.lax.bitcast_convert_type(exponent << 23, jnp.float32)
 
 
 def _dot(x: Array, values: Array, scale: Array, transposed: bool = True) -> Array:
-    """Returns the product for any number of rows, by our C++ where it is compiled."""
+    """Returns the product for any number of rows, by our C++ code where it is
+    compiled."""
     exact = x.dtype.name in int8_product.READ and values.ndim == 2
-    if exact and x.size and product.most_rows():
+    if exact and x.size and product.max_rows():
         return dynamic_p.bind(x, values, scale, transposed=transposed)
     return _xla_product(x, values, scale, transposed)
 
 
 def _xla_product(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
-    """Returns it as two eight-bit products, 256 high + low; overflow cancels out."""
+    """Returns the product as two eight-bit products, 256 high + low, whose overflows
+    cancel out."""
     del transposed  # always True
     q, row_scale = round_rows(x)
     low = (q + 128) % 256 - 128

@@ -56,7 +56,7 @@ class Int8:
         return self.values.size
 
     def astype(self, dtype: Any) -> "Int8":
-        """Returns the same numbers, read as another float."""
+        """Returns the same numbers in another float dtype, to be read."""
         return replace(self, dtype=jnp.dtype(dtype))
 
     def __getitem__(self, index: Any) -> Array:
@@ -82,7 +82,7 @@ class Int8:
 @array
 @dataclass(frozen=True, eq=False)
 class Dynamic(Int8):
-    """The same array, with products that round activations too and sum integers.
+    """The same matrix, with products that round activations too and sum integers.
 
     See `dynamic_product`. values: those of a matrix [K, N] have its shape but the
     memory order of its transpose, so that the numbers of an output are contiguous.
@@ -116,7 +116,8 @@ class Dynamic(Int8):
 
 
 def can_concatenate(matrices: Sequence[Array | Int8]) -> bool:
-    """Tells whether `concatenate` can join matrices: all or none must be eight-bit."""
+    """Returns whether `concatenate` can join matrices: either all or none must be
+    eight-bit."""
     kinds = {type(it) if isinstance(it, Int8) else None for it in matrices}
     return len(kinds) == 1
 

@@ -29,13 +29,14 @@ def dot(x: Array, w: Int8, transposed: bool) -> Array:
 
 def _dot(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
     few = 1 <= len(x) <= product.MOST_ROWS and serves(x, values)
-    if few and len(x) <= product.most_rows():
+    if few and len(x) <= product.max_rows():
         return thin_p.bind(x, values, scale, transposed=transposed)
     return _xla_product(x, values, scale, transposed)
 
 
 def serves(x: Array, values: Array) -> bool:
-    """Tells whether there is code for these operands, and a matrix large enough."""
+    """Returns whether there is compiled code for these operands, and the matrix is
+    large enough."""
     return x.dtype.name in READ and values.ndim == 2 and values.size >= product.LEAST
 
 

@@ -16,7 +16,7 @@ LEAST = 4096  # the smallest matrix that is worth rounding, in numbers
 TABLES = ("embedding", "positions")  # matrices whose outputs are rows
 
 
-def pack(flat: Mapping[str, Array]) -> dict[str, Array]:
+def pack_arrays(flat: Mapping[str, Array]) -> dict[str, Array]:
     """Returns the arrays to store: large matrices as int8 with scales, else float32.
 
     The scales of a matrix, float32, are stored under its name and `SCALE`. They have
@@ -34,7 +34,7 @@ def pack(flat: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def is_quantized(shape: Sequence[int]) -> bool:
-    """Tells whether an array of this shape is stored in eight bits."""
+    """Returns whether an array of this shape is stored in eight bits."""
     return len(shape) == 2 and math.prod(shape) >= LEAST
 
 

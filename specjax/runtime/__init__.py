@@ -1,1 +1,2 @@
-"""The process around the models: devices, hosts, JAX's flags, caches, the console."""
+"""The process around the models: devices, hosts, JAX's flags, caches, and the
+console."""

@@ -25,7 +25,8 @@ def cache_folder() -> Path:
 
 
 def can_write(folder: Path) -> bool:
-    """Returns whether the folder exists and is writable, or can be made."""
+    """Returns whether the folder can be written to: it exists and is writable, or can
+    be created."""
     places = (folder, *folder.parents)
     nearest = next(path for path in places if os.path.exists(path))
     allowed = nearest == folder or os.access(nearest, os.W_OK | os.X_OK)

@@ -56,7 +56,7 @@ def turn_on() -> None:
 
 @functools.cache
 def open_folder(variable: str) -> Path | None:
-    """Returns the cache folder, writable by this user; None where there is none.
+    """Returns the cache folder, writable by this user; None where no folder is.
 
     variable: the value of `VARIABLE`; "" means the user's cache folder, and one of
     `OFF` means no cache."""
@@ -80,9 +80,9 @@ def open_folder(variable: str) -> Path | None:
 
 
 def check_owner(folder: Path) -> None:
-    """Raises KeyError where the system has no name of a folder's user or group, as in
-    some containers: JAX reads a program's size by etils, which looks both up, and says
-    of every program that it cannot be kept."""
+    """Raises KeyError where the system has no name for a folder's user or group, as in
+    some containers: JAX reads a program's size with etils, which looks both names up,
+    and then reports of every program that it cannot be stored."""
     with contextlib.suppress(NotImplementedError):  # Windows has no such names
         folder.owner()
         folder.group()

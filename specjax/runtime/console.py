@@ -1,4 +1,4 @@
-"""The behaviour of commands at their edges: flags, errors, output and ends.
+"""The behaviour of commands at their edges: flags, errors, output, and exit.
 
 An error is one line. A command ends cleanly at Ctrl-C, when memory runs out, and when
 its output can no longer be written. All commands of the package use this module."""
@@ -55,12 +55,13 @@ class Parser(argparse.ArgumentParser):
         return f"{message}: write {', '.join(suggestions)}" if suggestions else message
 
     def error(self, message: str) -> NoReturn:
-        """Prints one line, whatever the message holds, and exits with code 2."""
+        """Prints the message as one line, whatever it contains, and exits with code
+        2."""
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
     @contextlib.contextmanager
     def report_errors(self, *kinds: type[Exception]) -> Iterator[None]:
-        """Turns errors that a person can fix (ValueError, OSError and `kinds`) into one
+        """Turns errors that the user can fix (ValueError, OSError and `kinds`) into one
         line."""
         known: tuple[type[Exception], ...] = (ValueError, OSError, *kinds)
         try:
@@ -91,8 +92,8 @@ def number(least: float, most: float, above: bool = False) -> Callable[[str], fl
 def parse_bounded(
     kind: type, text: str, least: float, most: float, *, name: str, above: bool = False
 ) -> float:
-    """Returns the number in a text; raises ArgumentTypeError with the bounds if
-    outside."""
+    """Returns the number in a text. Raises ArgumentTypeError, naming the bounds, for a
+    number outside them."""
     try:
         value = kind(text)
     except ValueError:
@@ -124,7 +125,7 @@ def flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def checked_text(check: Callable[[str], Any]) -> Callable[[str], str]:
-    """Returns the type of a flag: the text itself, where `check` accepts it."""
+    """Returns the type of a flag: the text itself, if `check` accepts it."""
 
     def keep(text: str) -> str:
         check(text)
@@ -187,7 +188,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def print_document(wanted: bool, make: Callable[[], dict]) -> dict:
-    """Returns the document of `make`. With `wanted` only the document goes to
+    """Returns the document that `make` returns. If `wanted`, nothing else goes to
     stdout."""
     with redirect_output(wanted):
         document = make()
@@ -197,7 +198,8 @@ def print_document(wanted: bool, make: Callable[[], dict]) -> dict:
 
 
 def redirect_output(wanted: bool) -> AbstractContextManager:
-    """Sends standard output to standard error within, where a document is wanted."""
+    """Sends standard output to standard error in the `with` block, where a document is
+    wanted."""
     return (
         contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()
     )
@@ -215,7 +217,7 @@ def to_json(document: Mapping) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Returns a value in the types of JSON.
+    """Returns a value converted to types of JSON.
 
     Named tuples become dictionaries, arrays become lists, and infinity and NaN become
     None."""
@@ -241,7 +243,8 @@ class Unwritable(SystemExit):
 
 
 class Stream:
-    """Standard output or error that survives any text and any end of its reader.
+    """Standard output or error, which accepts any text and survives the end of its
+    reader.
 
     Characters that the console cannot encode are escaped. Where nothing can be written
     any more `Unwritable` is raised, once. It is not an OSError, because commands take
@@ -275,7 +278,8 @@ class Stream:
 
 @contextlib.contextmanager
 def guard_output() -> Iterator[None]:
-    """Lets a command print to consoles of any encoding, and end when they close.
+    """Lets a command print to consoles of any encoding, and end normally when they
+    close.
 
     The process ends quietly, with the exit code that shells expect, once its reader is
     gone, and with one line once a disk is full."""
@@ -305,21 +309,21 @@ def flush() -> None:
 
 
 def command(main: Callable[[], int | None]) -> int | None:
-    """Runs a module as a command within `guard_output`; returns its exit code."""
+    """Runs a module as a command in `guard_output`; returns its exit code."""
     with guard_output():
         return main()
 
 
 @contextlib.contextmanager
 def handle_stops(
-    left: Callable[[], str] = lambda: "nothing was saved",
+    describe_done: Callable[[], str] = lambda: "nothing was saved",
 ) -> Iterator[None]:
-    """Ends the process with one line when it is stopped.
+    """Ends the process with one line of output when it is stopped.
 
     The exit code is 130 at Ctrl-C, `termination_code` at SIGTERM (which a scheduler
     sends before it takes a machine away), 1 where memory or a disk is full, and 2 where
-    JAX lacks the device that it is configured for. left: returns a phrase about the
-    work done so far."""
+    JAX lacks the device that it is configured for. describe_done: returns a phrase
+    about the work done so far."""
 
     def end(*_: Any) -> NoReturn:
         raise Terminated
@@ -331,7 +335,7 @@ def handle_stops(
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
         begin = "\n" if sys.stderr.isatty() else ""  # below the ^C, or a bar
-        print(f"{begin}stopped; {left()}", file=sys.stderr)
+        print(f"{begin}stopped; {describe_done()}", file=sys.stderr)
         leave(termination_code() if isinstance(error, Terminated) else STOPPED)
     except Exception as error:
         if why := explain_backend(error):
@@ -339,7 +343,7 @@ def handle_stops(
             leave(2)
         if (why := explain_memory(error) or explain_full_disk(error)) is None:
             raise
-        print(f"stopped; {why}; {left()}", file=sys.stderr)
+        print(f"stopped; {why}; {describe_done()}", file=sys.stderr)
         leave(1)
 
 
@@ -357,7 +361,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def handle_sigterm(handler: Callable) -> Iterator[None]:
-    """Passes SIGTERM to a handler within, where this is the main thread."""
+    """Passes SIGTERM to a handler in the `with` block, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -369,7 +373,7 @@ def handle_sigterm(handler: Callable) -> Iterator[None]:
 
 
 def explain_memory(error: BaseException | None) -> str | None:
-    """Returns the message of an error about too little memory; None for any other
+    """Returns the message for an error about too little memory; None for any other
     error.
 
     XLA's error is a RuntimeError that begins with RESOURCE_EXHAUSTED."""
@@ -382,7 +386,7 @@ def explain_memory(error: BaseException | None) -> str | None:
 
 
 def explain_full_disk(error: BaseException) -> str | None:
-    """Returns the message of an error about a full disk, with the file; None for
+    """Returns the message for an error about a full disk, with the file; None for
     others."""
     if not isinstance(error, OSError) or error.errno not in FULL:
         return None
@@ -392,7 +396,8 @@ def explain_full_disk(error: BaseException) -> str | None:
 
 
 def explain_backend(error: BaseException | None) -> str | None:
-    """Returns the fix where JAX lacks the backend that JAX_PLATFORMS names.
+    """Returns how to fix a JAX that lacks the backend named by JAX_PLATFORMS; None for
+    others.
 
     Returns None for any other error, whatever caused it."""
     wanted, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")

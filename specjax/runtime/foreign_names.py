@@ -1,4 +1,5 @@
-"""Names that other libraries give to settings, and the names of those settings here."""
+"""Names that other libraries give to settings, and the names of the same settings
+here."""
 
 import difflib
 import functools
@@ -57,8 +58,8 @@ FLAGS = {
 def refuse_unknown(
     like: Callable | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Returns a decorator: the function raises a one-line error for unknown settings,
-    and for arguments in another order than its own.
+    """Returns a decorator by which a function raises a one-line error for unknown
+    settings, and for arguments in another order than its own.
 
     like: the function whose settings are the known ones; None means the decorated one.
     """
@@ -89,7 +90,8 @@ def refuse_unknown(
 
 
 def check(caller: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raises ValueError for an unknown setting, with the name that is probably meant.
+    """Raises ValueError for an unknown setting, and suggests the name that is probably
+    meant.
 
     caller: the name that the message begins with."""
     for name in settings:
@@ -98,7 +100,7 @@ def check(caller: str, settings: Mapping[str, Any], known: Sequence[str]) -> Non
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
-    """Returns advice on what to write instead of an unknown name."""
+    """Returns advice on what to write in place of an unknown name."""
     for ours, names in FOREIGN.items():
         if name in names.split() and ours in known:
             return f"write {NOTES.get(ours, ours)}"

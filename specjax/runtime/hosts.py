@@ -1,4 +1,5 @@
-"""A job of several processes: how they meet, what they must agree on, and how it ends.
+"""A job of several processes: how they connect, what they must agree on, and how it
+ends.
 
 Every process runs the same command and the same programs, in step, over a mesh of the
 devices of all. Only process 0 prints and writes files. The coordination service of JAX
@@ -35,7 +36,7 @@ LOST = (
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Adds `--distributed`, for `join`."""
+    """Adds `--distributed`, whose value `join` reads."""
     of_flag = "run as one of several processes that share a mesh; without a value if"
     of_flag += " Slurm, GKE, TPUs or Open MPI name the others, else with the address"
     of_flag += " of process 0, this process's number and the number of processes"
@@ -85,7 +86,7 @@ def job_state() -> Any:
 
 @contextlib.contextmanager
 def join(text: str | None) -> Iterator[None]:
-    """Joins the other processes of a job within the context.
+    """Joins the other processes of a job for the `with` block.
 
     Nothing may have used JAX's devices before.
 
@@ -168,7 +169,8 @@ def report_lost(_: int) -> None:
 def check_agreement(
     say: Callable[[], Mapping[str, Any]], about: str = "versions"
 ) -> None:
-    """Raises ValueError, on every process alike, where their values differ.
+    """Raises ValueError, on every process alike, where the values of the processes
+    differ.
 
     say: returns versions and settings by name; called only where there are several
     processes. about: the subject of the values; each subject can be used once."""
@@ -198,7 +200,7 @@ def check_agreement(
 
 
 def place(tree: Any, where: Any) -> Any:
-    """Returns arrays that every process has alike, placed on the devices of all.
+    """Returns arrays that every process holds alike, placed on the devices of all.
 
     where: a Sharding, or one for each array."""
     if not is_distributed():
@@ -220,15 +222,15 @@ def place_leaf(leaf: Any, where: Sharding) -> jax.Array:
 
 
 def read(tree: Any) -> Any:
-    """Returns the arrays as NumPy arrays, complete, wherever they are placed."""
+    """Returns the arrays as complete NumPy arrays, wherever they are placed."""
 
-    def whole(leaf: Any) -> Any:
+    def gather(leaf: Any) -> Any:
         far = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
         if far and not leaf.is_fully_replicated:
             return multihost_utils.process_allgather(leaf, tiled=True)
         return leaf
 
-    return jax.device_get(jax.tree.map(whole, tree) if is_distributed() else tree)
+    return jax.device_get(jax.tree.map(gather, tree) if is_distributed() else tree)
 
 
 def broadcast(value: Any) -> Any:

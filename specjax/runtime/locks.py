@@ -15,7 +15,8 @@ READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Locks a folder, on all machines that see the same files and locks.
+    """Locks a folder, against processes of all machines that see the same files and
+    locks.
 
     The lock disappears with its process, however that ends. A folder that cannot be
     written is not locked. Raises ValueError at once where another process holds the

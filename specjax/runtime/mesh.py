@@ -83,7 +83,8 @@ def build(chosen: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh:
 
 @contextlib.contextmanager
 def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[None]:
-    """Traces what is within for the mesh of this text (`parse`), its caches too.
+    """Uses the mesh that a text names (`parse`) for all that is traced in the `with`
+    block, and for its caches.
 
     Weights that are loaded within are read by their devices alone
     (`checkpoints.sharding`); `drafts.placement` and `rows` place the rest. "" is one
@@ -104,7 +105,7 @@ def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[No
 
 
 def has_devices(text: str) -> bool:
-    """Returns whether there are enough devices. Raises ValueError as `parse`."""
+    """Returns whether there are enough devices. Raises ValueError as `parse` does."""
     chosen = parse(text) if text else Layout()
     return chosen.data * chosen.model <= len(jax.devices())
 
@@ -121,7 +122,8 @@ def rows(tree: Any) -> Any:
 
 
 def check_rows(count: int) -> None:
-    """Raises ValueError for a batch that the mesh in use does not divide."""
+    """Raises ValueError for a number of rows that cannot be divided over the mesh in
+    use."""
     chosen = layout.value or Layout()
     if count % chosen.data:
         raise ValueError(
@@ -131,7 +133,7 @@ def check_rows(count: int) -> None:
 
 
 def put(tree: Any, *spec: PartitionSpec) -> Any:
-    """Returns arrays on the mesh in use, with this partition."""
+    """Returns arrays placed on the mesh in use, with this partition."""
     where = NamedSharding(jax.sharding.get_mesh(), *spec)
     return hosts.place(tree, where)
 

@@ -35,7 +35,7 @@ def load(name: str, kind: type) -> Any:
         source = call_with_options(name, source, options)
     elif options:
         raise ValueError(
-            f"{name} takes no options, because it is no function: leave them out"
+            f"{name} takes no options, because it is not a function: leave them out"
         )
     if not isinstance(source, kind):
         have, want = type(source).__name__, f"specjax.types.{kind.__name__}"
@@ -63,7 +63,7 @@ def resolve(name: str) -> tuple[Any, str]:
     return getattr(source, attribute), options
 
 
-def file_of(name: str) -> Path:
+def module_file(name: str) -> Path:
     """Returns the file of the module that "module:name" names."""
     return Path(str(importlib.import_module(name.partition(":")[0]).__file__))
 
@@ -71,7 +71,7 @@ def file_of(name: str) -> Path:
 def call_with_options(
     name: str, build: Callable, options: str, context: Mapping[str, Any] | None = None
 ) -> Any:
-    """Returns the result of `build`, called with the options of a name.
+    """Returns the result of `build`, called with the options in a name.
 
     context: further arguments by name, passed where `build` has them."""
     context, parameters = context or {}, inspect.signature(build).parameters
@@ -104,7 +104,8 @@ def call_with_options(
 
 
 def usage(name: str, build: Callable, context: Container[str]) -> str:
-    """Returns the form of a name with the options of `build` that are not in `context`.
+    """Returns the form of a name, with the options of `build` that are not in
+    `context`.
 
     Options with a default stand by name, the others in capitals."""
     starred = has_star(build)
@@ -122,7 +123,7 @@ def usage(name: str, build: Callable, context: Container[str]) -> str:
 
 
 def has_star(build: Callable) -> bool:
-    """Returns whether a function takes any number of values alone."""
+    """Returns whether a function takes any number of positional values."""
     kinds = [each.kind for each in inspect.signature(build).parameters.values()]
     return inspect.Parameter.VAR_POSITIONAL in kinds
 
@@ -136,8 +137,8 @@ def is_required(parameter: inspect.Parameter) -> bool:
 def parse_value(
     name: str, parameter: inspect.Parameter, text: str
 ) -> int | float | str:
-    """Returns a value in the type of the parameter's annotation, else a number if it is
-    one."""
+    """Returns a value in the type of the parameter's annotation, or else as a number if
+    it is one."""
     kind = parameter.annotation
     for each in [kind] if kind in (int, float, str) else [int, float, str]:
         try:
@@ -149,6 +150,6 @@ def parse_value(
 
 
 def describe_error(error: Exception) -> str:
-    """Returns an error in one line."""
+    """Returns the message of an error in one line."""
     first = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}: {first}"

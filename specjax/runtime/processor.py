@@ -1,4 +1,5 @@
-"""The processor that programs are compiled for and that numbers are measured on.
+"""The processor of this machine, for which programs are compiled and on which numbers
+are measured.
 
 Two machines of two cores can differ twofold in speed under one name such as "cpu, 2
 cores", so every record holds the model and the instruction sets too."""
@@ -40,8 +41,8 @@ def describe() -> dict:
 
 
 def usable_cores() -> int | None:
-    """Returns the number of cores that this process may run on, which a container
-    limits."""
+    """Returns the number of cores that this process may use, which a container may
+    limit."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
@@ -72,7 +73,8 @@ def brand_of_mac() -> str:
 
 
 def fingerprint(path: Path = CPUINFO) -> str:
-    """Returns the name of this machine's processor with all its instruction sets.
+    """Returns the name of this machine's processor together with all its instruction
+    sets.
 
     Code that is compiled for one fingerprint may not run on another."""
     with contextlib.suppress(OSError):

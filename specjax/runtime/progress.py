@@ -1,4 +1,4 @@
-"""The progress of loops, on standard error: bars, where that is a terminal.
+"""The progress of loops, on standard error: bars, if that is a terminal.
 
 A loop draws its own bar, at most ten times a second: a thread that draws would disturb
 timings. The cursor is never hidden, so it cannot stay hidden when a process is killed.
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 
 class Bar:
-    """The progress towards a total, or None where that is unknown.
+    """The progress towards a total, or towards None where the total is unknown.
 
     A bar disappears at its end, and is not written to a log. A `kept` bar leaves a line
     at its end, and adds one to a log every minute: it is for work of hours."""
@@ -59,7 +59,8 @@ class Bar:
             self.print_line()
 
     def update(self, done: int) -> None:
-        """Sets the work done; label and total may have been changed before."""
+        """Sets the amount of work done; label and total may have been changed
+        before."""
         self.done = done
         if time.monotonic() >= self.due:
             self.draw()
@@ -85,7 +86,8 @@ class Bar:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Hides the bars within, so that output on either stream stands above them."""
+        """Hides the bars in the `with` block, so that output on either stream appears
+        above them."""
         if self.task is None:
             yield
             return
@@ -111,8 +113,8 @@ def track(
     *,
     kept: bool = False,
 ) -> Iterator[Item]:
-    """Yields the items, below a `Bar`. total: their number, where they have no
-    length."""
+    """Yields the items, and shows a `Bar` meanwhile. total: their number, if they have
+    no length."""
     if total is None:
         total = operator.length_hint(items) or None
     with Bar(label, total, unit, kept=kept) as bar:

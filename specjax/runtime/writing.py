@@ -14,8 +14,8 @@ FULL_IN_WORDS = "No space", "too large", "quota"
 
 
 def write_whole(path: Path, content: bytes | Iterable[bytes | str]) -> None:
-    """Writes a file as `write_with` does. content: bytes, or parts that are bytes or
-    text."""
+    """Writes a file as `write_with` does. content: bytes, or a sequence of bytes or
+    texts."""
     parts = [content] if isinstance(content, bytes) else content
 
     def write(file: BinaryIO) -> None:
@@ -26,8 +26,8 @@ def write_whole(path: Path, content: bytes | Iterable[bytes | str]) -> None:
 
 
 def write_with(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Writes a file that appears once all of it is on the disk; an earlier one stays
-    till then.
+    """Writes a file that appears once all of it is on the disk; an earlier file stays
+    until then.
 
     Args:
       path: the file; its folder is made where it does not exist. A device or a pipe
@@ -60,7 +60,7 @@ def write_with(path: Path, write: Callable[[BinaryIO], None]) -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Waits until the data is on the disk, where the file supports it."""
+    """Waits until the data is on the disk, if the file supports it."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -70,7 +70,8 @@ def sync(descriptor: int) -> None:
 
 @contextlib.contextmanager
 def name_path(path: Path) -> Iterator[None]:
-    """Turns an OSError within into one line that names the path and the fix.
+    """Turns an OSError in the `with` block into one line that names the path and the
+    fix.
 
     Python's own error does not name the path once a file is open."""
     try:

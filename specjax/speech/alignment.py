@@ -30,7 +30,7 @@ Heads = tuple[tuple[int, int], ...]  # of a layer and a head of it
 
 
 def heads(pair: Listeners) -> Heads:
-    """Returns the heads that the target's checkpoint names.
+    """Returns the attention heads that the target's checkpoint names for alignment.
 
     They stand in generation_config.json or, for CTranslate2, in config.json. Raises
     ValueError where there are none, or other numbers."""
@@ -75,20 +75,21 @@ def program(config: whisper.Config, heads: Heads) -> Wrapped:
         states = states.astype(config.dtype)
         features, scores = whisper.features_and_scores(config, params, states, texts)
 
-        def likely(row: tuple[Array, Array]) -> Array:
+        def token_probs(row: tuple[Array, Array]) -> Array:
             """Computes one row at a time, because logits are large."""
             logits = whisper.readout(config, params, row[0][:-1])
             law = jax.nn.softmax(jnp.where(text, logits, -jnp.inf))
             return jnp.take_along_axis(law, row[1][1:, None], 1)[:, 0]
 
         chosen = [scores[layer][:, head] for layer, head in heads]
-        return jnp.stack(chosen, 1), jax.lax.map(likely, (features, texts))
+        return jnp.stack(chosen, 1), jax.lax.map(token_probs, (features, texts))
 
     return jax.jit(listen)
 
 
 def token_starts(scores: np.ndarray, head: int) -> np.ndarray:
-    """Returns the state at which each token begins, and where the last ends, [N + 1].
+    """Returns the state at which each token begins, and the one where the last token
+    ends, [N + 1].
 
     scores: [A, T, S] of a text of `head` tokens, N more, and an end. A token is spoken
     where the token before it attends. The weights of a state are normalized over the

@@ -15,7 +15,7 @@ from specjax.speech.containers import Sound
 
 RATE = 16_000
 SECONDS = 30  # of a block
-SLOWEST = 4000  # samples a second: below, there is no speech to hear
+SLOWEST = 4000  # samples a second: below this rate speech cannot be heard
 SHORTEST = 0.01  # seconds
 SILENT = 1e-4  # of full scale, -80 dB
 FULL, CLIPPED = 0.9999, 1e-3  # of full scale; share of a recording's samples
@@ -50,7 +50,7 @@ class Audio(NamedTuple):
 
 
 def read(file: str | Path) -> Audio:
-    """Returns a whole file. Raises ValueError as `blocks`."""
+    """Returns a whole file. Raises ValueError as `blocks` does."""
     levels: list[Level] = []
     samples = np.concatenate(list(blocks(file, on_end=levels.append)))
     return Audio(samples, notes(file, levels[-1]))
@@ -93,7 +93,7 @@ def blocks(
 
 
 def notes(file: str | Path, level: Level) -> tuple[str, ...]:
-    """Returns warnings that a person should know before they trust the transcript."""
+    """Returns warnings that the user should know before trusting the transcript."""
     lines = []
     if level.broken is not None:
         lines.append(
@@ -135,7 +135,8 @@ def _libraries(file: str | Path) -> tuple[ModuleType, ModuleType]:
 
 
 def _open(sound: ModuleType, file: Path) -> tuple[Any, Sound | None]:
-    """Opens a file. Returns it, and the size that its container promises, if known."""
+    """Opens a file. Returns it, and the amount of sound that its container promises, if
+    known."""
     if file.is_dir():
         raise ValueError(f"{file} is a folder: name the files in it")
     if not file.exists():
@@ -217,7 +218,8 @@ def _mix_channels(
 
 
 def _read_part(sound: ModuleType, opened: Any) -> tuple[np.ndarray, str | None]:
-    """Returns a part [N, C], empty at the end, and the error that ended it."""
+    """Returns a part [N, C], empty at the end of the file, and the error that ended
+    it."""
     try:
         return opened.read(PART, dtype="float32", always_2d=True), None
     except (sound.LibsndfileError, RuntimeError) as error:

@@ -1,5 +1,5 @@
-"""The decoding of batches of windows by beam search, as Whisper decodes what it is sure
-of (Radford et al., 2022, Section 4.5).
+"""Decodes batches of windows by beam search, as Whisper does at temperature 0 (Radford
+et al., 2022, Section 4.5).
 
 Windows at temperature 0 are searched with beams; at others they are sampled as by
 `decoding`. Axes: B rows, F frames, M bands.
@@ -33,7 +33,7 @@ from specjax.types import Params, Prompt
 
 
 class BeamKey(NamedTuple):
-    """The key of a program: what `decoding.ProgramKey` has, and `BeamConfig.static`."""
+    """The key of a program: a `decoding.ProgramKey` and `BeamConfig.static`."""
 
     key: ProgramKey
     config: BeamConfig
@@ -48,8 +48,8 @@ def build(
     on_batch: Callable[[Spent], None] | None = None,
     states: bool = False,
 ) -> Decode:
-    """Returns the function that decodes windows with a pair, by beams where it is
-    greedy else.
+    """Returns the function that decodes windows with a pair, by beam search where it
+    would otherwise decode greedily.
 
     Args:
       pair, config, timestamps, on_batch, states: as of `decoding.build`; config is that
@@ -95,7 +95,7 @@ def build(
 
 
 def merge(parts: list[tuple[np.ndarray, Decoded]]) -> Decoded:
-    """Returns the windows of several batches in their order; each part has the numbers
+    """Returns the windows of several batches in their order; each part has the indices
     of its rows."""
     if len(parts) == 1:
         return parts[0][1]
@@ -178,8 +178,8 @@ def search_windows(
 
 @functools.lru_cache(maxsize=32)
 def program(key: BeamKey) -> Wrapped:
-    """Returns the jitted program of a key: (params, prompt, limits) -> what was found
-    and quiet, as `decoding.program`."""
+    """Returns the jitted program of a key: (params, prompt, limits) -> the beams found,
+    and `quiet`, as in `decoding.program`."""
     own, config = key
     bare = whisper.build(own.target)
     ruled = rules.build(own.tokens, own.limits, own.target.vocab, own.timestamps)

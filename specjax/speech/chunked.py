@@ -20,7 +20,7 @@ FAVOUR = 1e-4  # of a longer overlap, for each token
 
 
 class Row(NamedTuple):
-    """A window of a recording.
+    """A window of a recording, with the edges that it shares with its neighbours.
 
     part: the part that it lies in, in seconds; last: it is the last window of that
     part. seconds: the length that is done after it."""
@@ -91,8 +91,8 @@ def transcribe(
 def _segment(
     texts: Any, scores: Any, part: Any, read: Callable, temperature: float
 ) -> Segment:
-    """Returns the joined texts of a part's windows; scores: (logprob, no_speech) of
-    each."""
+    """Returns the text of a part, joined from its windows; scores: (logprob, no_speech)
+    of each."""
     ids = join(texts)
     text, (logprob, no_speech) = read(ids), np.mean(scores, axis=0).tolist()
     return Segment(
@@ -110,8 +110,8 @@ def _segment(
 def _iterate_windows(
     recordings: Any, frames: int, bands: int, detect: Any
 ) -> Iterator[Row]:
-    """Yields the windows of all recordings in order, each with its neighbours'
-    edges."""
+    """Yields the windows of all recordings in order, each with the edges of its
+    neighbours."""
     for number, (samples, language, parts) in enumerate(recordings):
         total = len(samples) / logmel.RATE
         spans = clips.spans(parts, len(samples), logmel.RATE)
@@ -145,7 +145,7 @@ def windows(count: int, size: int) -> list[tuple[int, int]]:
 
 
 def join(texts: Sequence[Sequence[int]]) -> list[int]:
-    """Returns the tokens of windows in order as one text, with each overlap once.
+    """Returns the tokens of consecutive windows as one text, with each overlap once.
 
     Up to the middle of an overlap the earlier window is used, after it the later one.
     Where no two tokens at matching places agree there is no overlap, and both texts are
@@ -161,7 +161,7 @@ def join(texts: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _middle(earlier: list[int], later: list[int]) -> tuple[int, int]:
-    """Returns the middle of the overlap in either text.
+    """Returns the middle of the overlap, as an index into each text.
 
     It is at the shift of one text against the other that makes most of their tokens
     equal."""

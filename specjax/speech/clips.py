@@ -19,7 +19,7 @@ class Clip(NamedTuple):
 
 
 def parse(text: str) -> tuple[Clip, ...]:
-    """Returns the parts that a person writes as "10-20.5,30-".
+    """Returns the parts that the user writes as "10-20.5,30-".
 
     Raises ValueError for any other form, or as `check`."""
     try:
@@ -47,7 +47,8 @@ def check(clips: Iterable[Sequence[float]]) -> tuple[Clip, ...]:
 
 
 def clip_to_length(clips: Iterable[Clip], seconds: float) -> tuple[Clip, ...]:
-    """Returns the parts cut at the end of a recording; ValueError for one after it."""
+    """Returns the parts cut at the end of a recording. Raises ValueError for a part
+    after it."""
     cut = tuple(Clip(start, min(end, seconds)) for start, end in clips)
     for start, end in cut:
         if end - start < SHORTEST:
@@ -59,8 +60,8 @@ def clip_to_length(clips: Iterable[Clip], seconds: float) -> tuple[Clip, ...]:
 
 
 def spans(clips: Iterable[Clip] | None, count: int, rate: int) -> list[tuple[int, int]]:
-    """Returns parts as places from the first up to the last of `count`, `rate` a
-    second.
+    """Returns each part as the first index and the last one, exclusive, of `count`
+    samples at `rate` a second.
 
     None stands for the whole recording."""
     if clips is None:

@@ -1,4 +1,5 @@
-"""The amount of sound that a file's container promises, and the amount that is there.
+"""The amount of sound that the header of a file promises, and the amount that the file
+has.
 
 libsndfile reads the rest of a file that was cut off, and does not report the loss.
 Chunked files (WAV, RF64, AIFF, Wave64, AU) write the size of their sound before it; an
@@ -35,7 +36,7 @@ class Sound(NamedTuple):
 
     @property
     def cut(self) -> bool:
-        """Returns whether a file that is not a stream has less sound than it
+        """Returns whether a file that is not a stream has less sound than its header
         promises."""
         streams = any(self.promised in sizes for sizes in STREAMS)
         return self.there < self.promised and not streams
@@ -54,7 +55,7 @@ def find(file: Path) -> Sound | None:
 
 
 def riff(stream: BinaryIO, size: int) -> Sound | None:
-    """Reads WAV: chunks of four letters and a 32-bit size."""
+    """Returns the sound of a WAV file: chunks with four letters and a 32-bit size."""
     stream.seek(8)
     if stream.read(4) != b"WAVE":
         return None
@@ -66,7 +67,8 @@ def riff(stream: BinaryIO, size: int) -> Sound | None:
 
 
 def rf64(stream: BinaryIO, size: int) -> Sound | None:
-    """Reads RF64 (EBU Tech 3306): WAV whose 64-bit sizes stand in a chunk ds64."""
+    """Returns the sound of an RF64 file (EBU Tech 3306): a WAV file whose 64-bit sizes
+    are in a chunk ds64."""
     stream.seek(12)
     long = None
     for name, promised, at in chunks(stream, "little"):
@@ -95,7 +97,8 @@ def au(stream: BinaryIO, size: int) -> Sound | None:
 
 
 def wave64(stream: BinaryIO, size: int) -> Sound | None:
-    """Reads Sony's Wave64: chunks of 16 letters and a 64-bit size with their header."""
+    """Returns the sound of a file in Sony's Wave64: chunks with 16 letters and a 64-bit
+    size that includes their header."""
     stream.seek(40)
     while len(head := stream.read(24)) == 24:
         length, at = int.from_bytes(head[16:], "little"), stream.tell()
@@ -106,8 +109,8 @@ def wave64(stream: BinaryIO, size: int) -> Sound | None:
 
 
 def ogg(stream: BinaryIO, size: int) -> Sound:
-    """Reads Ogg: one byte is missing unless the last page is whole and marked as the
-    last.
+    """Returns the sound of an Ogg file: one byte counts as missing unless the last page
+    is whole and marked as the last.
 
     The rule is that of RFC 3533, Section 6."""
     stream.seek(max(0, size - 2 * PAGE))
@@ -121,8 +124,8 @@ def ogg(stream: BinaryIO, size: int) -> Sound:
 
 
 def mp3(stream: BinaryIO, size: int) -> Sound | None:
-    """Reads MPEG audio, layer III: by the byte count in its first frame, or its last
-    frame.
+    """Returns the sound of MPEG audio, layer III, by the byte count in its first frame,
+    or by its last frame.
 
     Without the count, the last frame must be whole. Returns None for other files, and
     for a free bit rate."""
@@ -157,8 +160,8 @@ SAMPLES = (44_100, 48_000, 32_000)  # a second, of MPEG 1
 
 
 def frame_length(head: bytes) -> int | None:
-    """Returns the bytes of the layer III frame with this four-byte header; None for no
-    frame."""
+    """Returns the bytes of the layer III frame with this four-byte header; None for
+    other bytes."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:
         return None
     version, index, rate = head[1] >> 3 & 3, head[2] >> 4, head[2] >> 2 & 3
@@ -183,7 +186,8 @@ READERS: dict[bytes, Callable[[BinaryIO, int], Sound | None]] = {
 
 
 def chunks(stream: BinaryIO, order: Order) -> Iterator[tuple[bytes, int, int]]:
-    """Yields name, size and place of the content of each chunk from here on."""
+    """Yields the name, the size and the place of the content of each chunk, from the
+    stream's position on."""
     while len(head := stream.read(8)) == 8:
         promised, at = int.from_bytes(head[4:], order), stream.tell()
         yield head[:4], promised, at
@@ -191,7 +195,8 @@ def chunks(stream: BinaryIO, order: Order) -> Iterator[tuple[bytes, int, int]]:
 
 
 def is_chunks(stream: BinaryIO, size: int) -> bool:
-    """Returns whether the rest of a file is named chunks: then it has no sound."""
+    """Returns whether the rest of a file consists of named chunks, and so has no
+    sound."""
     while len(head := stream.read(8)) == 8 and head[:4].isascii():
         if not head[:4].decode().isprintable():
             return False
@@ -201,8 +206,8 @@ def is_chunks(stream: BinaryIO, size: int) -> bool:
 
 
 def complete_header(file: Path, sound: Sound) -> mmap.mmap:
-    """Returns a file whose header says how much sound it has, whatever was written in
-    it."""
+    """Returns a file whose header states how much sound it has, whatever its own header
+    said."""
     with file.open("rb") as stream:
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     least = min(sound.there, STREAMS[0].start - 1).to_bytes(4, "little")

@@ -61,7 +61,7 @@ class Spent(NamedTuple):
 class ProgramKey(NamedTuple):
     """The key of a program: all that it is compiled for. It is hashable.
 
-    draft: None is no drafter, and none is called at gamma = 0. tokens: without
+    draft: None for no drafter, and none is called at gamma = 0. tokens: without
     languages and tasks, which do not hash. decode: `DecodeConfig.static`. batch: rows.
     slots: of the buffer. mesh: the layout that it runs on, None for one device."""
 
@@ -78,7 +78,8 @@ class ProgramKey(NamedTuple):
 
 
 def check(pair: Listeners, config: DecodeConfig, reserve: int = 0) -> None:
-    """Raises ValueError, naming the fix, for a pair or settings that cannot decode."""
+    """Raises ValueError, naming the fix, for a pair or for settings that cannot
+    decode."""
     decode_config.check(config)
     if config.policy != "none":
         raise ValueError("windows are drafted without a policy: leave policy out")
@@ -93,13 +94,13 @@ def check(pair: Listeners, config: DecodeConfig, reserve: int = 0) -> None:
 
 
 def positions(pair: Listeners) -> int:
-    """Returns the number of positions of the model with fewer of them."""
+    """Returns the number of positions of the model that has fewer."""
     sides = [side for side in pair[:2] if side is not None]
     return min(whisper_config(side).positions for side in sides)
 
 
 def longest_prompt(pair: Listeners) -> int:
-    """Returns the tokens of the longest prompt: `tokens.prompt` with all these
+    """Returns the length of the longest prompt: that of `tokens.prompt` for all of the
     positions."""
     return min(CONTEXT, positions(pair)) // 2 + 4
 
@@ -206,10 +207,10 @@ def make_key(
 
 @functools.lru_cache(maxsize=32)
 def program(key: ProgramKey) -> Wrapped:
-    """Returns the jitted program of a key: (params, prompt, request) -> output and
-    quiet.
+    """Returns the compiled program of a key: (params, prompt, request) -> (output,
+    quiet).
 
-    The output is that of the loop, and quiet [B] the probability that nobody speaks.
+    `output` is that of the loop, and `quiet` [B] the probability that nobody speaks.
     Prompts have the output of the target's encoder, `types.Encoded`; where the draft
     has its own encoder, its params are as of `with_inputs`."""
     decoder, bare = make_decoder(key), whisper.build(key.target)
@@ -244,7 +245,7 @@ def make_decoder(key: ProgramKey) -> Decoder:
 
 
 def make_draft(key: ProgramKey, config: whisper.Config) -> Model:
-    """Returns the draft of a key, without rules; config: that of the draft.
+    """Returns the draft model of a key, without constraints. config: that of the draft.
 
     A draft with fewer ids than its target has a reduced vocabulary."""
     if config.vocab != key.target.vocab:
@@ -311,7 +312,8 @@ def run(
     *,
     jitted: Wrapped | None = None,
 ) -> Result:
-    """Compiles, or finds compiled, encodes and decodes, and times both.
+    """Compiles the programs, or finds them compiled; encodes and decodes, and times
+    both.
 
     jitted: what decodes in place of `program`, with its own kind of request and of
     output."""

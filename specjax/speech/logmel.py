@@ -50,7 +50,7 @@ def features(samples: np.ndarray, bands: int = 80, frames: int = FRAMES) -> np.n
 
 
 def recording_frames(blocks: Iterable[np.ndarray], bands: int = 80) -> np.ndarray:
-    """Returns the frames of a whole recording, scaled to the loudest of all of it.
+    """Returns the frames of a whole recording, scaled by its loudest frame.
 
     Whisper's sequential transcription reads windows of these, see `cut`.
 
@@ -101,7 +101,7 @@ def silence(frames: np.ndarray) -> float:
 def filters(bands: int = 80) -> np.ndarray:
     """Returns Slaney's triangular filters, each of area one in Hz: [F, M] float64.
 
-    Raises ValueError for so many bands that a filter has no frequency."""
+    Raises ValueError for too many bands, so that a filter covers no frequency."""
     if not 1 <= bands <= FFT // 2:
         raise ValueError(f"{bands} mel bands: Whisper has 80, or 128 in large-v3")
     corners = hertz(np.linspace(0.0, mel(RATE / 2), bands + 2))

@@ -21,7 +21,7 @@ from specjax.tokenizers.folder import OPENAI, Coder
 
 
 class Listeners(NamedTuple):
-    """A pair of Whispers.
+    """A pair of Whispers: a target, perhaps a draft, and what both need to transcribe.
 
     draft: None decodes with the target alone. tokens, limits: the target's special
     tokens, and the ids that it never writes. read: ids of text -> text. write: text ->
@@ -47,7 +47,7 @@ def load_pair(
     draft: str | Path | Pretrained | None,
     dtype: str = "float32",
 ) -> Listeners:
-    """Returns the pair of two names.
+    """Returns the pair with these two names.
 
     draft: also a file of `checkpoints.reduced_vocab`, or early_exit:1, the target's own
     first layers. Raises ValueError, naming the fix, for models that are not Whispers,
@@ -83,7 +83,7 @@ def load_pair(
 
 
 def encode_prompt(pair: Listeners, text: str, most: int) -> tuple[int, ...]:
-    """Returns the tokens of a text before the recording, at most `most`.
+    """Returns the tokens of a text that precedes the recording, at most `most` of them.
 
     Raises ValueError for an empty text, a longer one, or one that these tokens cannot
     write."""
@@ -104,7 +104,8 @@ def encode_prompt(pair: Listeners, text: str, most: int) -> tuple[int, ...]:
 
 
 def place(pair: Listeners) -> Listeners:
-    """Returns the pair on the mesh in use, with one copy of a shared encoder."""
+    """Returns the pair on the mesh in use, with one copy of an encoder that both
+    share."""
     target, draft = pair[:2]
     target, source = place_pair(target, draft and model_source(draft))
     if draft is not None and source is not None:
@@ -116,7 +117,8 @@ def place(pair: Listeners) -> Listeners:
 
 
 def check(target: Pretrained, draft: Pretrained, tokens: Tokens) -> None:
-    """Raises ValueError for a draft with other tokens or other windows."""
+    """Raises ValueError for a draft with other tokens or other windows than the
+    target."""
     for name in ("vocab", "bands", "frames"):
         sizes = (getattr(side.config, name) for side in (target, draft))
         own, other = sizes

@@ -13,13 +13,13 @@ from specjax.speech.tokens import STEP
 
 PAUSE = 10  # states, 0.2 s; the closure before a consonant is shorter
 LOUD, FLOOR = 99, 5  # percentiles of a window's loudness: its speech, its noise
-BELOW = 25.0  # dB below the loud that are no sound, whatever the noise
+BELOW = 25.0  # dB below the loud parts that count as silence, whatever the noise
 ABOVE = 1 / 3  # of the way from the noise to the loud: where sound begins
 HEARD = 12.0  # dB between noise and loud; where there are fewer, nothing is a pause
 
 
 def find_sound(frames: np.ndarray) -> np.ndarray:
-    """Returns where a window is not quiet.
+    """Returns which parts of a window are not quiet.
 
     A recording's own noise is not sound: the threshold lies above it, however loud it
     is. Where noise is about as loud as speech, nothing is quiet.
@@ -44,7 +44,7 @@ def find_sound(frames: np.ndarray) -> np.ndarray:
 def leave_out_pauses(
     words: Iterable[Word], sound: np.ndarray, start: float
 ) -> tuple[Word, ...]:
-    """Returns words without the pauses in their times.
+    """Returns words whose times leave out the pauses in the sound.
 
     sound: of their window, which begins at `start` seconds. A word that a pause divides
     keeps its longer part."""

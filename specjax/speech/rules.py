@@ -1,4 +1,4 @@
-"""The rules of the tokens that Whisper may write next: suppressed ids, and timestamps.
+"""The rules for the tokens that Whisper may write next: suppressed ids, and timestamps.
 
 They are the rules of the paper's reference decoder (Radford et al., 2022, Section 3.8,
 and https://github.com/openai/whisper) as an automaton over the tokens of a row. Its
@@ -23,7 +23,7 @@ NEVER = -jnp.inf
 
 
 class State(NamedTuple):
-    """The memory of the rules of a row's own tokens, those after its prompt; int32.
+    """What the rules remember of each row's own tokens, those after its prompt; int32.
 
     number: how many, at most 2. last, before: whether the last one, and the one
     before it, is a timestamp; before is 1 where there is none. time: the last
@@ -76,7 +76,7 @@ def build(
 
 
 def start(tokens: Tokens, texts: Array, length: Array) -> State:
-    """Returns the state of rows [B, T] of `length` [B].
+    """Returns the state of rows [B, T] with `length` [B] tokens.
 
     It is the state after `advance` has read their own tokens: those after the prompt,
     which ends with the special tokens that follow the first `<|startoftranscript|>`;
@@ -120,7 +120,8 @@ def advance(tokens: Tokens, state: State, token: Array) -> State:
 def forbidden(
     tokens: Tokens, first_time: int | None, state: State, vocab: int
 ) -> Array:
-    """Returns what the order of timestamps excludes, whatever the logits: [B, V] bool.
+    """Returns the tokens that the order of timestamps excludes, whatever the logits:
+    [B, V] bool.
 
     Timestamps come in pairs, an end and the next start, or one before the end of the
     text; they never decrease; a text begins with an early one."""
@@ -139,8 +140,8 @@ def forbidden(
 
 
 def prefer_times(tokens: Tokens, logits: Array) -> Array:
-    """Returns logits that allow only timestamps where these are more probable together
-    than the most probable other token.
+    """Returns logits that allow only timestamps, where timestamps together are more
+    probable than the most probable other token.
 
     It is the one rule that needs logits [B, V]."""
     time_id = is_time(tokens, jnp.arange(logits.shape[-1]))

@@ -73,7 +73,7 @@ class Thresholds(NamedTuple):
 
 
 def check(thresholds: Thresholds) -> None:
-    """Raises ValueError for thresholds that no window could be judged by."""
+    """Raises ValueError for thresholds that cannot be applied."""
     numbers = [x for x in thresholds[:3] if x is not None]
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"{thresholds} are not all finite: write None for never")
@@ -130,8 +130,8 @@ def split(
 
 
 def compression(text: str) -> float:
-    """Returns the bytes of a text over those that zlib needs; repetitive texts are
-    high."""
+    """Returns the bytes of a text divided by its bytes after compression with zlib; the
+    ratio is high for repetitive texts."""
     content = text.encode()
     return len(content) / len(zlib.compress(content))
 
@@ -139,7 +139,7 @@ def compression(text: str) -> float:
 def is_failed(
     ratio: float, logprob: float, no_speech: float, thresholds: Thresholds
 ) -> bool:
-    """Returns whether to decode a window again.
+    """Returns whether a window was decoded badly, and must be decoded again.
 
     It is so where its text repeats itself or is improbable, unless it is silence.
     ratio: `compression` of its text."""
@@ -152,7 +152,7 @@ def is_failed(
 
 
 def is_silent(logprob: float, no_speech: float, thresholds: Thresholds) -> bool:
-    """Returns whether to skip a window: `<|nospeech|>` was likely, its text is
+    """Returns whether to skip a window: `<|nospeech|>` is likely, and its text is
     improbable."""
     quiet = thresholds.no_speech is not None and no_speech > thresholds.no_speech
     probable = thresholds.logprob is not None and logprob > thresholds.logprob

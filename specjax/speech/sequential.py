@@ -1,5 +1,5 @@
-"""Transcription of long recordings in order: each window starts where the last was
-sure.
+"""Transcription of long recordings in order: each window starts after the last certain
+segment.
 
 It is Whisper's sequential transcription (Radford et al., 2022, Section 3.8), of several
 recordings in one batch. A row is a window of a recording at some temperature: where one
@@ -22,7 +22,7 @@ RATE = round(1 / segments.FRAME)  # frames a second
 
 
 class Recording(NamedTuple):
-    """A recording to transcribe.
+    """A recording that is to be transcribed.
 
     sound: features [T, M], or samples [N] for overlapping windows. language: its code,
     None for that of `Options`. parts: those that are decoded, None for all."""
@@ -46,7 +46,7 @@ class Decoded(NamedTuple):
 
 
 class AlignmentTask(NamedTuple):
-    """A finished window whose words need times.
+    """A finished window whose words still need times.
 
     row: of the batch. head: the prompt of its text without times. segments: those of
     the window. start: seconds of the recording. frames: the features of the recording,
@@ -66,7 +66,7 @@ Align = Callable[[Any, list[AlignmentTask]], list[list[Segment]]]
 
 
 class Options(NamedTuple):
-    """The choices of a person.
+    """The options of a transcription.
 
     language: code or name; None for the model's own, or detected from a recording's
     first window where that is possible, else English. task: "transcribe" or
@@ -88,7 +88,7 @@ class Options(NamedTuple):
     def prompt(
         self, tokens: Tokens, language: str | None = None, previous: Sequence[int] = ()
     ) -> list[int]:
-        """Returns the prompt of a window, in a language that was detected."""
+        """Returns the prompt of a window, given the language that was detected."""
         spoken = self.language if language is None else language
         return prompt(
             tokens,
@@ -101,7 +101,7 @@ class Options(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """A finished window of a recording, by the recording's number.
+    """A finished window of a recording, with the number of the recording.
 
     segments: those of the window. seconds, total: of the recording, done so far and in
     all. language: the detected code, None where none was detected."""
@@ -114,7 +114,7 @@ class Progress(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A recording at work.
+    """A recording that is being transcribed.
 
     frames: [T, M]. past: tokens before its window, which begins at the frame `first`.
     spans: of frames that are not decoded yet; the window is in the first. tries:
@@ -134,7 +134,7 @@ class Row(NamedTuple):
         return cut_window(self.frames[begin:end], self.first - begin, size)
 
     def inside(self, size: int) -> int:
-        """Returns how many frames of the window are of the recording."""
+        """Returns how many frames of the window belong to the recording."""
         return min(size, self.spans[0][1] - self.first)
 
 
@@ -149,7 +149,7 @@ def transcribe(
     detect: Callable[[np.ndarray], str] | None = None,
     align: Align | None = None,
 ) -> Iterator[Progress]:
-    """Yields segments of each recording in order, as soon as a window is done.
+    """Yields the segments of each recording in order, as soon as a window is done.
 
     Args:
       recordings: features of each, as `logmel.recording_frames` computes them; one is
@@ -192,7 +192,7 @@ def transcribe(
 
 
 def start_row(number: int, recording: Recording, options: Options) -> Row:
-    """Returns a row at the first of a recording's parts."""
+    """Returns a row that starts at the first part of a recording."""
     frames, language, parts = recording
     spans = clips.spans(parts, len(frames), RATE)
     return Row(number, frames, language, options.initial, spans, spans[0][0])
@@ -208,7 +208,7 @@ def _decode_rows(
     align: Align | None,
 ) -> list[tuple[Row, Progress | None]]:
     """Returns each row after one more decoding, with its progress if its window is
-    done."""
+    finished."""
     windows = [row.window(options.window) for row in rows]
     prompts = [options.prompt(tokens, row.language, row.past) for row in rows]
     temperatures = [options.thresholds.temperatures[row.tries] for row in rows]
@@ -267,7 +267,8 @@ def settle(
     logprob: float,
     no_speech: float,
 ) -> tuple[Row, Progress | None]:
-    """Returns a row after its window was decoded, and the progress if it is done.
+    """Returns a row after its window was decoded, and the progress if the window is
+    finished.
 
     A failed window is tried at the next temperature. The last temperature's text is
     always used, and no time lies after the end of the recording, or of its part."""

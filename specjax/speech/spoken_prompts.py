@@ -32,7 +32,8 @@ FORM = 'write {"audio": file}, and optionally "language" and "task"'
 
 
 def is_whisper(model: Pretrained | None) -> bool:
-    """Returns whether a side is a Whisper, whose prompts are recordings."""
+    """Returns whether a target or a draft is a Whisper, whose prompts are
+    recordings."""
     return model is not None and model.listens
 
 
@@ -45,7 +46,7 @@ def read(path: str | Path, pair: Pair) -> tuple[Pair, Prompts]:
     lines, numbers = [], []
     for number, line in text_files.numbered_lines(path):
         numbers.append(f"{path}, line {number}")
-        lines.append(_of_line(line, numbers[-1]))
+        lines.append(_parse_line(line, numbers[-1]))
     if not lines:
         raise ValueError(f'{path} is empty: write {{"audio": file}}, one per line')
     return from_list(lines, pair, Path(path).parent, numbers)
@@ -57,7 +58,8 @@ def from_list(
     folder: Path = Path(),
     names: Sequence[str] = (),
 ) -> tuple[Pair, Prompts]:
-    """Returns the same for a list. names: of the lines, for error messages."""
+    """Returns the same for lines in a list. names: those of the lines, for error
+    messages."""
     target, draft = pair
     if not is_whisper(draft.pretrained):
         raise ValueError(
@@ -81,7 +83,7 @@ def from_list(
     return use_table(pair, both, jnp.asarray(np.stack(sounds))), prompts
 
 
-def _of_line(line: bytes, name: str) -> dict[str, Any]:
+def _parse_line(line: bytes, name: str) -> dict[str, Any]:
     try:
         fields = parse(line)
     except ValueError as error:
@@ -92,14 +94,14 @@ def _of_line(line: bytes, name: str) -> dict[str, Any]:
 
 
 def make_head(line: dict[str, Any], pair: Listeners) -> list[int]:
-    """Returns the prompt of one recording, without times."""
+    """Returns the prompt of one recording, without timestamps."""
     language, task = line.get("language"), line.get("task")
     return tokens.prompt(pair.tokens, language, task, timestamps=False)
 
 
 def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
-    """Returns the features of one recording, [F, M]; ValueError for no file, or a long
-    one."""
+    """Returns the features of one recording, [F, M]. Raises ValueError for a missing
+    file, or one that is too long."""
     file, config = line["audio"], pair.config
     if not isinstance(file, str):
         raise ValueError(f"audio must be the name of a file; got {quote(file)}")
@@ -114,7 +116,7 @@ def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
 
 
 def use_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
-    """Returns the pair whose prompts name rows of `sounds` [N, F, M]."""
+    """Returns the pair with models whose prompts name rows of `sounds` [N, F, M]."""
     target, draft = both.target, both.draft
     assert draft is not None
     ruled = rules.build(both.tokens, both.limits, both.config.vocab, False)
@@ -137,7 +139,8 @@ def use_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
 
 
 def from_table(model: Model, kind: type, table: Array) -> Model:
-    """Returns the same model, which finds its features by the one input id of a prompt.
+    """Returns the same model, which looks up its features in a table, by the one id of
+    a prompt's input.
 
     kind: of the rows of `table`, `Features` or `Encoded`."""
 

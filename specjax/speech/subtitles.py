@@ -16,7 +16,7 @@ def plain(segments: Iterable[Segment]) -> str:
 
 
 def srt(segments: Iterable[Segment]) -> str:
-    """Returns SubRip: numbered cues with times as 00:00:01,500.
+    """Returns SubRip: numbered cues with times such as 00:00:01,500.
 
     A cue is a segment or, where words have times, a word. SubRip has no escapes, so an
     arrow as between two times is written "->" in a text."""
@@ -29,7 +29,7 @@ def srt(segments: Iterable[Segment]) -> str:
 
 
 def vtt(segments: Iterable[Segment]) -> str:
-    """Returns WebVTT, https://www.w3.org/TR/webvtt1/: times as 00:00:01.500.
+    """Returns WebVTT, https://www.w3.org/TR/webvtt1/, with times such as 00:00:01.500.
 
     Where words have times, these stand within a text. &, < and > are escaped, because
     they would begin a tag or form an arrow."""
@@ -41,7 +41,7 @@ def vtt(segments: Iterable[Segment]) -> str:
 
 
 def to_json(segments: Iterable[Segment], language: str | None = None) -> str:
-    """Returns `fields` as the content of a file."""
+    """Returns `fields` as JSON, the content of a file."""
     return f"{json.dumps(fields(segments, language), ensure_ascii=False, indent=2)}\n"
 
 
@@ -89,7 +89,8 @@ WRITERS: dict[str, Callable[[Iterable[Segment]], str]] = {
 
 
 def clock(seconds: float, point: str) -> str:
-    """Returns hours:minutes:seconds and three digits. Raises ValueError for no time."""
+    """Returns hours:minutes:seconds and three digits. Raises ValueError for a number
+    that is not a time."""
     if not (math.isfinite(seconds) and seconds >= 0):
         raise ValueError(f"{seconds} s is not a time in a recording: give 0 or more")
     rest, thousandths = divmod(round(seconds * 1000), 1000)
@@ -104,13 +105,14 @@ def _span(spoken: Segment | Word, point: str) -> str:
 
 
 def _line(spoken: Segment | Word) -> str:
-    """Returns the text on one line, because an empty line would end a cue."""
+    """Returns the text of a segment on one line, because an empty line would end a
+    cue."""
     return " ".join(spoken.text.split())
 
 
 def _format_times(segment: Segment) -> str:
-    """Returns the words, each after its start time if that is later than those
-    before."""
+    """Returns the words, each after its start time if that is later than the times
+    before it."""
     latest, text = segment.start, ""
     for word in segment.words or ():
         if latest < word.start < segment.end:

@@ -38,7 +38,7 @@ def read_ranks(file: Path) -> dict[bytes, int]:
 
 
 def special_ids(count: int, languages: int = 99) -> dict[str, int]:
-    """Returns the ids of the special tokens that follow `count` others, by name.
+    """Returns the ids of the special tokens that follow `count` other tokens, by name.
 
     Timestamps, which follow them, are left out. languages: 100 in large-v3."""
     spoken = LANGUAGES[:languages]
@@ -47,7 +47,7 @@ def special_ids(count: int, languages: int = 99) -> dict[str, int]:
 
 
 def read(file: Path) -> Coder:
-    """Returns the tokenizer of such a file, which merges bytes in the order of
+    """Returns the tokenizer in such a file, which merges bytes in the order of
     ranks."""
     library, tokens = tokenizers(file), read_ranks(file)
     spelled = {token: "".join(CHARACTERS[i] for i in token) for token in tokens}
@@ -63,7 +63,7 @@ def read(file: Path) -> Coder:
 
 
 def _parts(token: bytes, tokens: dict[bytes, int]) -> list[bytes]:
-    """Returns the two parts that a token is merged from, after merging by lower
+    """Returns the two parts that a token is merged from, after all merges of lower
     ranks."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:

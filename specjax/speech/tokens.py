@@ -54,7 +54,8 @@ def is_time(tokens: Tokens, ids: Any) -> Any:
 
 
 def is_text(tokens: Tokens, ids: Any) -> Any:
-    """Returns whether ids are text, including added words; as `is_time`."""
+    """Returns whether ids are text, including added words; for the types see
+    `is_time`."""
     return (ids < tokens.end) | (ids > tokens.first_time + STEPS)
 
 
@@ -64,7 +65,8 @@ def read(folder: str | Path) -> Tokens:
     They come from `tokenizer.json`, else `vocab.json` with `added_tokens.json`, else a
     file `*.tiktoken`. Whether the model has one language follows from
     generation_config.json or the number of ids in config.json; its defaults are those
-    of `set_defaults`. Raises ValueError for no such file, or one that is not Whisper's.
+    of `set_defaults`. Raises ValueError for a missing file, or one that is not
+    Whisper's.
     """
     folder = Path(folder)
     ids = names(folder)
@@ -81,7 +83,8 @@ def read(folder: str | Path) -> Tokens:
 
 
 def set_defaults(tokens: Tokens, generation: Mapping, config: Mapping) -> Tokens:
-    """Returns the tokens with the language and the task of a fine-tune.
+    """Returns the tokens with the language and the task of a fine-tuned model as
+    defaults.
 
     They are `language` and `task` of generation_config.json, else the ids that its
     forced_decoder_ids, or those of config.json, name at places 1 and 2."""
@@ -107,7 +110,7 @@ def set_defaults(tokens: Tokens, generation: Mapping, config: Mapping) -> Tokens
 
 
 def names(folder: Path) -> dict[str, int]:
-    """Returns special tokens by name, `<|...|>`, from a folder's tokenizer."""
+    """Returns the special tokens of a folder's tokenizer by name, `<|...|>`."""
     fields = read_json(folder / "tokenizer.json")
     added = fields.get("added_tokens")
     pairs = [entry for entry in added or () if isinstance(entry, dict)]
@@ -143,23 +146,23 @@ def _tiktoken_ids(file: Path, vocab: object) -> dict[str, int]:
 
 
 def make_tokens(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
-    """Returns the special tokens from their ids by name.
+    """Returns the special tokens, given the ids by name.
 
     several: whether the model has several languages; None decides by the highest id,
     51,864 or more. Raises ValueError for names that are not Whisper's."""
 
-    def id_of(*candidates: str) -> int:
+    def special_id(*candidates: str) -> int:
         for name in candidates:
             if f"<|{name}|>" in ids:
                 return ids[f"<|{name}|>"]
         raise ValueError(
-            f"no token <|{candidates[0]}|>: this is no tokenizer of Whisper; name the"
-            " folder of one of its checkpoints"
+            f"no token <|{candidates[0]}|>: this is not a tokenizer of Whisper; name"
+            " the folder of one of its checkpoints"
         )
 
     names = "endoftext", "startoftranscript", "notimestamps"
-    end, start, mute = map(id_of, names)
-    tasks = {task: id_of(task) for task in TASKS}
+    end, start, mute = map(special_id, names)
+    tasks = {task: special_id(task) for task in TASKS}
     first = ids.get("<|0.00|>", mute + 1)
     if several is None:
         several = first + STEPS + 1 >= MULTILINGUAL
@@ -168,13 +171,13 @@ def make_tokens(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
     languages = {
         name[2:-2]: number for name, number in sorted(known, key=lambda pair: pair[1])
     }
-    silence = id_of("nospeech", "nocaptions")
+    silence = special_id("nospeech", "nocaptions")
     if not end < start < silence < mute < first:
         raise ValueError("its special tokens are not in Whisper's order: copy it again")
     return Tokens(
         end=end,
         start=start,
-        previous=id_of("startofprev"),
+        previous=special_id("startofprev"),
         no_speech=silence,
         no_timestamps=mute,
         tasks=tasks,
@@ -223,16 +226,16 @@ def prompt(
 
 
 def prompt_limit(context: int) -> int:
-    """Returns how many tokens of an earlier text count: one less than half of the
-    context."""
+    """Returns how many tokens of earlier text a prompt may have: one less than half of
+    the context."""
     return context // 2 - 1
 
 
 def codes(
     tokens: Tokens, language: str | Sequence[str] | None, count: int
 ) -> list[str | None]:
-    """Returns `code` of each of `count` recordings, from one language or one for
-    each."""
+    """Returns `code` for each of `count` recordings, from one language for all or one
+    for each."""
     if language is None or isinstance(language, str):
         return [code(tokens, language)] * count
     if len(language) != count:
@@ -259,5 +262,5 @@ def code(tokens: Tokens, language: str | None) -> str | None:
 
 
 def text_ids(tokens: Tokens, ids: Iterable[int]) -> list[int]:
-    """Returns the ids that are text: no special tokens, no timestamps."""
+    """Returns the ids that are text, without special tokens and timestamps."""
     return [int(i) for i in ids if is_text(tokens, int(i))]

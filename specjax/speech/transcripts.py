@@ -52,14 +52,14 @@ class Transcript(NamedTuple):
 
     @property
     def decoded(self) -> float:
-        """Returns the seconds that were decoded."""
+        """Returns how many seconds were decoded."""
         if self.parts is None:
             return self.seconds
         return sum(end - start for start, end in self.parts)
 
 
 class Transcribed(NamedTuple):
-    """The result of a call.
+    """The result of a call of `transcribe`.
 
     transcripts: of the files in order. alpha: the share of the tested drafted tokens
     that were accepted; None where there were none. windows, calls, tokens: windows
@@ -240,8 +240,8 @@ def check(
 def read_recording(
     file: Path, bands: int | None, clips: Sequence[Clip] | None, ears: Any
 ) -> tuple[np.ndarray, Transcript]:
-    """Returns a file's features [T, M], or samples [N] if `bands` is None, and a
-    transcript without text.
+    """Returns a file's features [T, M], or its samples [N] if `bands` is None, and a
+    transcript that has no text yet.
 
     ears: finds the parts with speech, as `voice.detector`, or None. Raises ValueError
     for a file that cannot be read, or lacks these parts."""
@@ -268,7 +268,7 @@ def read_recording(
 
 
 def frames(file: str | Path, bands: int) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Returns the features of a whole file, [T, M], and the notes about it.
+    """Returns the features of a whole file, [T, M], and notes about the file.
 
     Raises ValueError for a file that cannot be read."""
     sound, known = read_recording(Path(file), bands, None, None)
@@ -278,7 +278,7 @@ def frames(file: str | Path, bands: int) -> tuple[np.ndarray, tuple[str, ...]]:
 def summarize(
     transcripts: tuple[Transcript, ...], spent: list[Spent], guarantee: str
 ) -> Transcribed:
-    """Returns the transcripts with the sums over all batches."""
+    """Returns the transcripts together with sums over all batches."""
     total = {name: sum(getattr(each, name) for each in spent) for name in SUMMED}
     tested = total["tested"]
     return Transcribed(

@@ -35,7 +35,7 @@ def detector() -> Any:
 def listen(
     blocks: Iterable[np.ndarray], detector: Any, found: list[float]
 ) -> Iterator[np.ndarray]:
-    """Yields the same blocks of samples [N], after the detector has read them.
+    """Yields the blocks of samples [N] unchanged, after the detector has read each.
 
     found: receives a probability for each of its chunks."""
     detector.reset()

@@ -1,4 +1,4 @@
-"""The words of a text with their times: joined tokens, with their punctuation.
+"""The words of a text with their times: tokens joined to words, with punctuation.
 
 Words begin with a space, except in languages that are written without; there each
 character is one, as in OpenAI's own transcription (https://github.com/openai/whisper,
@@ -78,7 +78,7 @@ def build(pair: Listeners, on_batch: Callable[[Spent], None]) -> Align:
 
 
 def tidy_words(segment: Segment, sound: np.ndarray, start: float) -> Segment:
-    """Returns a segment whose words leave its pauses out and lie within it, in order.
+    """Returns a segment whose words lie within it, in order, and leave out its pauses.
 
     Args:
       segment: with the words that were aligned.
@@ -90,8 +90,8 @@ def tidy_words(segment: Segment, sound: np.ndarray, start: float) -> Segment:
 
 
 def order_words(words: Iterable[Word], start: float, end: float) -> tuple[Word, ...]:
-    """Returns words that lie within `start` and `end`, none before the end of the last
-    one.
+    """Returns words that lie between `start` and `end`, none before the end of the one
+    before it.
 
     Every format then prints the same times."""
     kept, earliest = [], start
@@ -104,14 +104,15 @@ def order_words(words: Iterable[Word], start: float, end: float) -> tuple[Word, 
 
 
 def text_without_times(tokens: Tokens, window: AlignmentTask) -> list[int]:
-    """Returns the tokens of a window's text as the model would write it without
-    times."""
+    """Returns the tokens of a window's text in the form that the model would write
+    without timestamps."""
     texts = (text_ids(tokens, segment.tokens) for segment in window.segments)
     return [*window.head, *(i for text in texts for i in text), tokens.end]
 
 
 def is_spaced(tokens: Tokens, head: Sequence[int]) -> bool:
-    """Returns whether text after a prompt has spaces between words."""
+    """Returns whether the text after a prompt is in a language with spaces between
+    words."""
     unspaced = {tokens.languages[x] for x in UNSPACED if x in tokens.languages}
     return tokens.tasks["translate"] in head or unspaced.isdisjoint(head)
 
@@ -125,7 +126,7 @@ def add_words(
     read: Read,
     spaced: bool,
 ) -> list[Segment]:
-    """Returns segments of a window with their words.
+    """Returns the segments of a window with their words.
 
     times: at which each of their N tokens begins and the last ends, [N + 1].
     probabilities: of each, [N]."""
@@ -162,7 +163,8 @@ def split_words(ids: Sequence[int], read: Read, spaced: bool) -> list[tuple[str,
 
 
 def characters(ids: Sequence[int], read: Read) -> list[tuple[str, int]]:
-    """Returns the fewest tokens at a time that are whole characters.
+    """Returns the text and the number of tokens of the shortest runs of tokens that are
+    whole characters.
 
     A text may be cut between two tokens if both parts, decoded separately, are what
     they are together. Bytes that never become a character are a piece of their own."""

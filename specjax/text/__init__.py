@@ -28,7 +28,8 @@ Prompted = Sequence[str | dict[str, Any] | Sequence[int] | Sequence[dict[str, An
 
 
 class Generated(NamedTuple):
-    """The texts that `generate_text` made of its prompts, and how.
+    """The texts that `generate_text` wrote after its prompts, and how they were
+    decoded.
 
     texts: what follows each prompt, or what an encoder-decoder wrote of it. alpha: the
     share of the drafted tokens that were accepted, of those that were decided on; None
@@ -89,7 +90,7 @@ def generate_text(
     what is written stays the same.
 
     temperature, top_k, top_p, min_p, new_tokens and seed are one value for all prompts,
-    or a list with one for each; None in a list is no limit for that prompt.
+    or a list with one for each; None in a list means no limit for that prompt.
 
     Args:
       target: the model that the texts follow, or its name as `specjax.load` takes it.
@@ -103,13 +104,13 @@ def generate_text(
         "tools": [...]}. A list of messages alone is one conversation.
       gamma: tokens drafted for each call of the target, at least 0.
       temperature: 0 is greedy: the target's own argmax text; or 1.18e-38 to 10,000.
-      top_k: keeps so many ids, before sampling.
-      top_p: keeps the likeliest ids of at least this mass, in (0, 1].
-      min_p: keeps ids of at least this share of the likeliest's probability, in [0, 1].
+      top_k: how many ids are kept before sampling.
+      top_p: keeps the most likely ids, of at least this mass, in (0, 1].
+      min_p: keeps ids of at least this share of the highest probability, in [0, 1].
       rule: how drafts are verified, by its name in `specjax.verifiers`.
       policy: how much of gamma is drafted, by its name in `specjax.policies`.
-      new_tokens: at most so many are written of each text, which stops at its end.
-      samples: so many texts of each prompt, each a draw of its own; None is one, and
+      new_tokens: the most tokens that are written of each text, which stops at its end.
+      samples: how many texts of each prompt, each a draw of its own; None is one, and
         leaves what is returned as it is.
       seed: of all randomness, 0 to 2**32 - 1. A text depends on it, on the place of its
         prompt and on which sample it is, not on the other prompts.
@@ -186,7 +187,7 @@ def stream_text(
 
     Args:
       target, draft, prompts, gamma, temperature: as `generate_text`.
-      samples: so many texts of each prompt, which `Piece.sample` tells apart.
+      samples: how many texts of each prompt, which `Piece.sample` tells apart.
       stop: strings that each end a text; a piece that may become one is held back.
       rules, schema, regex, grammar, mesh: as `generate_text`.
       **settings: the other settings of `generate_text`.
@@ -213,7 +214,8 @@ def with_samples(pieces: Iterable[Piece], samples: int) -> Iterator[Piece]:
 
 
 def group_by_prompt(made: Generated, samples: int) -> Generated:
-    """Returns what was generated of rows, with a list of `samples` for each prompt."""
+    """Returns the results of rows grouped by prompt, with a list of `samples` for
+    each."""
 
     def group(rows: list[Any]) -> list[Any]:
         return [rows[i : i + samples] for i in range(0, len(rows), samples)]
@@ -227,7 +229,8 @@ def group_by_prompt(made: Generated, samples: int) -> Generated:
 
 
 def stream_pieces(job: Job, stop: Sequence[str]) -> Iterator[Piece]:
-    """Returns the pieces of all texts; their programs are compiled before the first."""
+    """Returns the pieces of all texts; their programs are compiled before the first is
+    yielded."""
     check_job(job)
     compiled = generate.compile_programs(
         programs.steps(job.key), job.params, job.prompt, job.request
@@ -244,14 +247,14 @@ def stream_pieces(job: Job, stop: Sequence[str]) -> Iterator[Piece]:
 
 
 def with_errors_reported(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Yields the same pieces; the host's errors are a line each."""
+    """Yields the same pieces; an error of the host becomes one line."""
     with report_errors():
         yield from pieces
 
 
 def check_job(job: Job) -> None:
-    """Keeps compiled programs from here on, and raises ValueError for what could not
-    decode."""
+    """Turns the cache of compiled programs on, and raises ValueError for a job that
+    could not decode."""
     compilation_cache.turn_on()
     decoder = programs.decoder(job.key)
     check(decoder, job.key.slots, job.params, job.prompt, job.request)
@@ -312,14 +315,14 @@ def run(job: Job) -> Generated:
 
 
 def guarantee(job: Job) -> str:
-    """Returns what is promised of a job's texts, as `Generated.guarantee`."""
+    """Returns the guarantee of a job's texts, as `Generated.guarantee`."""
     draft = None if job.draft is None else job.draft.name
     return guarantees.combine(job.key.decode.rule, draft, job.key.decode.policy)
 
 
 def check_stop(stop: Sequence[str] | None) -> tuple[str, ...]:
-    """Returns the strings to stop at; None means there are none. Raises ValueError for
-    what is not a list of strings."""
+    """Returns the strings to stop at; None means that there are none. Raises ValueError
+    for a value that is not a list of strings."""
     if stop is None:
         return ()
     several = isinstance(stop, list | tuple | set)

@@ -1,4 +1,4 @@
-"""The compiled programs that texts are decoded by, kept for each pair, rule and shape.
+"""The compiled programs that decode texts, kept for each pair, rule and shape.
 
 Axes: B prompts.
 """
@@ -103,7 +103,7 @@ def prepare(
     samples: int | None = None,
     places: Sequence[int] | None = None,
 ) -> Job:
-    """Reads prompts and weights, and returns what is to be decoded.
+    """Reads prompts and weights, and returns the job that decodes them.
 
     Args:
       target, draft, prompts, rules, samples: as `text.generate_text`.
@@ -159,7 +159,8 @@ def make_batch(
     samples: int,
     places: Sequence[int] | None,
 ) -> tuple[Prompt, Request]:
-    """Returns the rows to decode: the samples of the first prompt, then of the next.
+    """Returns the rows to decode: the samples of the first prompt, then those of the
+    next.
 
     Args:
       read: N prompts.
@@ -186,7 +187,7 @@ def make_batch(
 
 @functools.lru_cache(maxsize=32)
 def program(key: ProgramKey) -> Wrapped:
-    """Returns the loop of a key, the same function for the same key, so that JAX
+    """Returns the loop of a key; the same function for the same key, so that JAX
     compiles it once for each shape."""
     return jax.jit(generate.build_loop(decoder(key), key.slots))
 
@@ -211,8 +212,8 @@ def decoder(key: ProgramKey) -> Decoder:
 
 
 def choose_kernels(key: ProgramKey) -> tuple[Verifier, Callable]:
-    """Returns the verifier and the function that draws drafts for it, fused where the
-    key's `kernels` and the device allow it."""
+    """Returns the verifier, and the function that draws drafts for it; both are fused
+    where the key's `kernels` and the device allow it."""
     decode = key.decode
     sizes = fused.Sizes(key.batch, decode.gamma, key.target.vocab, key.regime)
     chosen = fused.choose(decode.kernels, verifiers.find(decode.rule), sizes)
@@ -220,8 +221,8 @@ def choose_kernels(key: ProgramKey) -> tuple[Verifier, Callable]:
 
 
 def open_pair(target: str | Pretrained, draft: DraftLike | None) -> Pair:
-    """Returns both models, loaded if they are names. Raises ValueError for what is no
-    model."""
+    """Returns both models, loaded if they are given by name. Raises ValueError for a
+    value that is not a model."""
     check_kind("target", target, str | Pretrained)
     check_kind("draft", draft, DraftLike | None)
     if isinstance(target, str):
@@ -230,7 +231,7 @@ def open_pair(target: str | Pretrained, draft: DraftLike | None) -> Pair:
 
 
 def check_kind(name: str, side: Any, kinds: Any) -> None:
-    """Raises ValueError for what is neither a model nor the name of one."""
+    """Raises ValueError for a value that is neither a model nor the name of one."""
     if not isinstance(side, kinds):
         raise ValueError(
             f"{name} must be a name, or what specjax.load gives; got a"
@@ -239,8 +240,8 @@ def check_kind(name: str, side: Any, kinds: Any) -> None:
 
 
 def room(pair: Pair, new_tokens: int) -> int | None:
-    """Returns how many positions of both models are left for a prompt beside
-    `new_tokens`; None where the models know no end of positions."""
+    """Returns how many positions both models have for a prompt that `new_tokens`
+    follow; None where their positions have no limit."""
     target, draft = pair
     each = [target] if draft is None else [target, draft.pretrained]
     models = [it.model for it in each if it is not None]
@@ -249,7 +250,7 @@ def room(pair: Pair, new_tokens: int) -> int | None:
 
 
 def keys(seeds: ArrayLike, places: ArrayLike, samples: ArrayLike = 0) -> Array:
-    """Returns a key for each text [B] that depends on its own seed, place and sample.
+    """Returns a key for each text [B], which depends on its own seed, place and sample.
 
     Args:
       seeds: [B] or []. places: of the prompts, [B] or []. samples: which sample of its
@@ -317,7 +318,7 @@ def check_lengths(
 def check_settings(
     config: DecodeConfig, rules: TokenAutomaton | None, samples: int | None
 ) -> None:
-    """Raises ValueError for settings that could not decode, whatever the prompts."""
+    """Raises ValueError for settings that cannot decode, whatever the prompts."""
     decode_config.check(config, [name for name in NAMES if name not in PER_PROMPT])
     if samples is not None:
         check_whole("samples", samples)

@@ -1,4 +1,5 @@
-"""A server whose batch does not wait for its longest row: a free row takes a request.
+"""A server whose batch does not wait for its longest row: a row that is free takes the
+next request.
 
 Iteration-level scheduling (Yu et al. 2022, Orca), between steps of speculative
 decoding. Nothing is compiled for a request that comes: its row and all that it asks are
@@ -25,12 +26,12 @@ Batch = tuple[State, Request]
 
 
 class Server(NamedTuple):
-    """The compiled programs of a batch of `rows`, with a buffer of `slots`.
+    """The compiled programs for a batch of `rows` rows, with a buffer of `slots`.
 
     begin: (params, Prompt [1, T], Request [1]) -> (State, Request) of B rows, all of
     which have ended; what it is given is an example of what will be admitted.
     admit: (params, State, Request, row=, prompt=, new_request=) -> (State, Request), in
-    which row `row` [] int32 begins anew with a Prompt [1, T] and a Request [1]; takes
+    which row `row` [] int32 restarts with a Prompt [1, T] and a Request [1]; takes
     the state's buffers. Compiled for each T.
     step: (params, Request, State) -> (State, Info, ended [B] bool), which takes them.
     check: (params, Prompt, Request) -> None, raises ValueError for what cannot decode.
@@ -45,7 +46,7 @@ class Server(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A request: prompt [1, T], request [1], and when it comes, in seconds since
+    """A request: prompt [1, T], request [1], and its time of arrival, in seconds since
     serving began."""
 
     prompt: Prompt
@@ -118,7 +119,8 @@ def build(decoder: Decoder, slots: int, rows: int) -> Server:
 
 
 def check_fits(batch: Batch, one: Batch) -> None:
-    """Raises ValueError if a row has other shapes or dtypes than the batch."""
+    """Raises ValueError if a row has other shapes or dtypes than the rows of the
+    batch."""
 
     def kind(tree: Any) -> tuple:
         leaves, form = jax.tree.flatten(tree)

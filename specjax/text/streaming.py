@@ -1,4 +1,4 @@
-"""The pieces of texts, step by step: whole characters, up to where a text stops.
+"""The pieces of texts, step by step: in whole characters, up to where a text stops.
 
 Axes: B texts, G = gamma, L buffer.
 """
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 
 class Stops(NamedTuple):
-    """The strings that texts stop at.
+    """The strings and ids at which texts stop.
 
     strings: as they were asked for, and again with marks in place of special tokens.
     marks: by the id of each special token that is in one of the strings, a character
@@ -129,7 +129,8 @@ def pieces(
 def cut_ids(
     tokenizer: Tokenizer, ids: np.ndarray, start: int, first: int, until: Stops
 ) -> np.ndarray:
-    """Returns the ids up to the first after which the text has a string to stop at.
+    """Returns the ids up to the first one after which the text contains a string to
+    stop at.
 
     The cut does not depend on where calls of the target ended, and so not on how much
     of a draft was accepted.
@@ -144,7 +145,8 @@ def cut_ids(
 def cut_text(
     text: str, ended: str | None, stop: Sequence[str]
 ) -> tuple[str, str | None]:
-    """Returns a text up to the first string to stop at, if any, and why it ended.
+    """Returns a text up to the first string to stop at, if it has one, and why it
+    ended.
 
     While it goes on, a last part that may still become another character, or such a
     string, is left out.
@@ -164,7 +166,8 @@ def cut_text(
 def decode_with_marks(
     tokenizer: Tokenizer, ids: np.ndarray, start: int, until: Stops
 ) -> str:
-    """Returns the text after the first `start` tokens; special tokens are marks."""
+    """Returns the text after the first `start` tokens, in which marks stand for special
+    tokens."""
     parts, first = [], start
     for at in range(start, len(ids)) if until.marks else ():
         if (mark := until.marks.get(int(ids[at]))) is not None:
@@ -176,7 +179,8 @@ def decode_with_marks(
 def continuation(
     tokenizer: Tokenizer, tokens: np.ndarray, start: int, length: int
 ) -> str:
-    """Returns the text of tokens `start` to `length`, as it reads after the first ones.
+    """Returns the text of tokens `start` to `length`, as it reads after the tokens
+    before it.
 
     Decoded alone, a token may lack the space before it.
     """

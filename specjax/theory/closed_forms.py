@@ -121,7 +121,7 @@ def divergence(p: ArrayLike, q: ArrayLike) -> float | np.ndarray:
 
 
 def minimum_gain(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
-    """Returns a speedup that the best gamma reaches at least: the speedup of gamma = 1.
+    """Returns a lower bound on the speedup at the best gamma: the speedup at gamma = 1.
 
     It bounds the best gamma, not every gamma. It is above 1 if and only if alpha > c;
     otherwise no gamma > 0 helps. Corollary 3.9. Raises ValueError for alpha outside [0,
@@ -133,8 +133,8 @@ def minimum_gain(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
 def accelerated_c(
     c: ArrayLike, *, alpha: ArrayLike, gamma: ArrayLike, c_lower: ArrayLike
 ) -> float | np.ndarray:
-    """Returns c of a draft model that is itself accelerated by a faster one: the time
-    of a token that it drafts, c_eff = (c + gamma c_lower) / E(tokens).
+    """Returns c of a draft model that a faster one accelerates: the time of a token
+    that it drafts, c_eff = (c + gamma c_lower) / E(tokens).
 
     It is Theorem 3.8 for the draft model as the target of the faster one, so that
     `optimal_gamma(alpha, c_lower / c)` minimizes it; as there, a run of M_q takes the

@@ -97,7 +97,7 @@ def difference(more: ArrayLike, less: ArrayLike, tokens: ArrayLike) -> Estimate:
 
 
 def counts(accepted: ArrayLike, tested: ArrayLike) -> Estimate:
-    """Returns the share of the tested drafts that were accepted.
+    """Returns the share of the tested drafted tokens that were accepted.
 
     `accepted` [S] and `tested` [S] are totals per sequence; a call that accepts n of
     its G drafts tests min(n + 1, G). It estimates E(beta | position tested): alpha of
@@ -162,7 +162,8 @@ def all_four(
     calls: ArrayLike,
     gamma: int,
 ) -> dict[str, Estimate]:
-    """Returns every estimator by its name: report them together, because they differ.
+    """Returns every estimator by its name; they are reported together, because they
+    differ.
 
     `beta` [N] and `sequence` [N] come from scoring the target's text; `accepted`,
     `tested` and `calls` [S] come from decoding with `gamma`, possibly of other texts.
@@ -191,7 +192,7 @@ def _tokens_per_call(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estim
 
 
 def _ratio(x: np.ndarray, weight: np.ndarray) -> Estimate:
-    """Returns sum(x) / sum(weight) of [S] each; the error is over sequences."""
+    """Returns sum(x) / sum(weight), both [S]; the error is over sequences."""
     x, weight = x[weight > 0], weight[weight > 0]
     n, total = len(weight), weight.sum()
     value = x.sum() / total

@@ -1,4 +1,5 @@
-"""Target calls and walltime predicted from one scored text, without i.i.d. acceptances.
+"""Target calls and walltime predicted from one scored text, without assuming
+independent acceptances.
 
 Eq. 1 of Leviathan et al. (2023), https://arxiv.org/abs/2211.17192, assumes that
 acceptances are i.i.d. and outputs long. Neither is assumed here. Given a text that the
@@ -42,7 +43,8 @@ class Cost(NamedTuple):
 
 
 def accept_probability(p_x: ArrayLike, q_x: ArrayLike) -> np.ndarray:
-    """Returns a_t, the chance that x_t came from the draft, if one was tested there.
+    """Returns a_t, the probability that x_t came from the draft, if a drafted token was
+    tested there.
 
     `p_x` [N] and `q_x` [N] are p_t(x_t) and q_t(x_t), the probabilities of the text's
     own tokens under the sampling settings. A deterministic drafter has q_x = 1 where
@@ -69,7 +71,8 @@ def accept_probability(p_x: ArrayLike, q_x: ArrayLike) -> np.ndarray:
 
 
 def expected_calls(accept: ArrayLike, gammas: Sequence[int]) -> np.ndarray:
-    """Returns the expected number of target calls that emit this text, [K] by gamma.
+    """Returns the expected number of target calls that emit this text, [K] for the K
+    gammas.
 
     `accept` [N] is `accept_probability` along the text, `gammas` [K] whole numbers >= 0
     in any order; gamma = 0 gives N. The last call may be cut by the end of the text.
@@ -198,7 +201,7 @@ def _check_counts(
 
 
 def _cost(name: str, cost: Cost) -> Any:
-    """Returns a cost whose fields are arrays. Raises ValueError for others."""
+    """Returns a cost whose fields are arrays. Raises ValueError for invalid costs."""
     cost = Cost(*(np.asarray(each, np.float64) for each in cost))
     for field, each in cost._asdict().items():
         enough = each > 0 if field == "v" else each >= 0

@@ -31,7 +31,7 @@ BEST += ("speedup_same_length",)
 def ratio(
     above: Sequence[np.ndarray], below: Sequence[np.ndarray]
 ) -> tuple[float, float | None]:
-    """Returns a product of sums over texts divided by other such sums.
+    """Returns a product of sums over texts, divided by another product of sums.
 
     Texts are resampled with all of their numbers together. The error is linear in each
     text's shares of the sums (the ratio estimator of Cochran 1977, Sampling Techniques,
@@ -105,7 +105,7 @@ def speedup_from(row: dict) -> dict:
 
 
 def same_length(row: dict, tokens: np.ndarray, step_ms: np.ndarray) -> list[float]:
-    """Returns the measured speeds [K] if the texts of both ways were equally long.
+    """Returns the measured speeds [K], corrected for texts of different lengths.
 
     At temperatures above 0 both ways write texts of one law, but not the same texts:
     twelve of them may be 38 tokens long on average without a draft and 21 with one.
@@ -124,7 +124,8 @@ def same_length(row: dict, tokens: np.ndarray, step_ms: np.ndarray) -> list[floa
 
 
 def other_texts(row: dict, name: str) -> np.ndarray:
-    """Returns a field of the other texts, [K, M]; without any, of the measured ones."""
+    """Returns a field of the texts other than the measured ones, [K, M]; of the
+    measured ones if there are no others."""
     if row["chosen_on"]:
         return np.array(row["timed"]["others"][name], np.float64)
     seconds = np.array(row["timed"]["texts"][name], np.float64)
@@ -132,13 +133,14 @@ def other_texts(row: dict, name: str) -> np.ndarray:
 
 
 def index_of_best(row: dict) -> int:
-    """Returns the index in `gamma` with the least time per token of the other texts."""
+    """Returns the index in `gamma` with the least time per token on the other texts."""
     token = other_texts(row, "seconds").sum(1) / other_texts(row, "tokens").sum(1)
     return 1 + int(np.argmin(token[1:]))
 
 
 def overheads(row: dict) -> dict:
-    """Returns a step's time beyond its drafts and target call, with standard errors.
+    """Returns the time of a step beyond its draft and its target call, with standard
+    errors.
 
     It is measured on the steps of the other texts, in units of the target call at gamma
     = 0; the errors are over texts.
@@ -165,7 +167,8 @@ def step_costs(row: dict) -> np.ndarray:
 
 
 def predictions(row: dict) -> dict:
-    """Returns the speed that the other texts predict, None without a prediction.
+    """Returns the speeds that the other texts predict; None where no prediction is
+    possible.
 
     The interval reflects their acceptances, and not the error of the clock.
     """
@@ -193,7 +196,7 @@ def predictions(row: dict) -> dict:
 
 
 def doubts(row: dict) -> list[str]:
-    """Returns the reasons to doubt a row, one line each; none for older records."""
+    """Returns the reasons to doubt a row, one line each; [] for older records."""
     if "chosen_on" not in row:
         return []
     lines, many = [], row["texts"] + row["others"]

@@ -1,4 +1,4 @@
-"""Text to token ids and back, by the files that lie beside a model's weights.
+"""Text to token ids and back, by the files that accompany a model's weights.
 
 SentencePiece models, alone or in a folder that says how they are read; `tokenizer.json`
 of Hugging Face; `vocab.json` with its `merges.txt`; ByT5's, which has no file; the
@@ -53,9 +53,9 @@ class Tokenizer(NamedTuple):
       start: the id of a text that the model writes, None where nothing says.
       ends: ids that each end a text.
       file: what the tokenizer was read from.
-      token: id -> its name in the file, None for no token.
+      token: id -> its name in the file, None for an id without one.
       token_bytes: id -> the bytes that it writes within a text, None for special ids
-        and for no token.
+        and for an id without a token.
       silent: the ids that `decode` leaves out.
     """
 
@@ -78,7 +78,7 @@ def read(
     ends: tuple[int, ...] = (),
     encodes: bool = False,
 ) -> Tokenizer:
-    """Reads the tokenizer in a file, or in a folder; returns the same one as long as
+    """Reads the tokenizer in a file or in a folder; returns the same object as long as
     these files do not change.
 
     Args:
@@ -104,7 +104,8 @@ def read(
 
 @functools.lru_cache(maxsize=64)
 def _read(path: Path, special: Special, version: tuple) -> Tokenizer:
-    """Reads a tokenizer. version: of its files; another version is read anew."""
+    """Reads a tokenizer. version: that of its files; after a change of version it is
+    read again."""
     del version
     within = gguf_file.is_gguf(path)
     if within:
@@ -138,8 +139,7 @@ def _read(path: Path, special: Special, version: tuple) -> Tokenizer:
 
 
 def compare(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:
-    """Returns how many ids are a token to both, and the ids that are different
-    tokens."""
+    """Returns how many ids are a token in both, and the ids whose tokens differ."""
     if a.file == b.file:
         return min(a.vocab, b.vocab), []
     pairs = [(i, a.token(i), b.token(i)) for i in range(min(a.vocab, b.vocab))]
@@ -171,7 +171,7 @@ def files(file: Path) -> list[Path]:
 
 
 def stream(tokenizer: Tokenizer, texts: Iterable[Iterable[int]]) -> Iterator[str]:
-    """Yields what each of ever longer lists of ids adds to the text before it.
+    """Yields the text that each of ever longer lists of ids adds to the text before it.
 
     A character of several tokens is held back until the last of them is there; a
     character that stays broken is yielded at the end. The parts joined are the last

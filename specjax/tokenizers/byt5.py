@@ -1,4 +1,5 @@
-"""ByT5's tokenizer, which has no vocabulary: an id for each byte, three before them.
+"""ByT5's tokenizer, which has no vocabulary: an id for each byte, after three special
+ids.
 
 Xue et al. (2022), https://arxiv.org/abs/2105.13626. The folder names only its class, in
 `tokenizer_config.json`.
@@ -18,7 +19,7 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     the library."""
     if config.kind != KIND:
         raise ValueError(
-            f"{file} is no tokenizer: name a SentencePiece model (.model) or a"
+            f"{file} is not a tokenizer: name a SentencePiece model (.model) or a"
             " tokenizer.json"
         )
     library = huggingface.tokenizers(file)

@@ -1,4 +1,4 @@
-"""Conversations as one text, by the template that a folder of Hugging Face brings.
+"""Conversations as one text, by the chat template in a folder of Hugging Face.
 
 A template is a program in Jinja, rendered in a sandbox (extra `hf`).
 """
@@ -70,8 +70,8 @@ def render(
 def find(
     folder: Path, name: str = "default", stated: TokenizerConfig | None = None
 ) -> str:
-    """Returns the template of a folder by its name, else its default one. Raises
-    ValueError for none."""
+    """Returns a folder's template with this name, or else its default one. Raises
+    ValueError where there is none."""
     files = {file.stem: file for file in sorted((folder / FURTHER).glob("*.jinja"))}
     if (folder / folders.TEMPLATE).is_file():
         files["default"] = folder / folders.TEMPLATE
@@ -93,13 +93,13 @@ def find(
 
 
 def generation() -> type:
-    """Returns a tag around the model's own words, which training reads: they are text
-    like any other, and variables that are set among them end with it, as in
+    """Returns a Jinja tag for the model's own words, which training reads: their text
+    is kept, and variables that are set among them are local to the tag, as in
     transformers."""
     from jinja2 import ext, nodes
 
     class Generation(ext.Extension):
-        """The tag."""
+        """The tag `{% generation %}`."""
 
         tags = {"generation"}  # noqa: RUF012 (never changed)
 
@@ -112,12 +112,12 @@ def generation() -> type:
 
 
 def refuse(message: str) -> NoReturn:
-    """Raises ValueError with a template's message; templates call it
+    """Raises ValueError with a template's message; templates call this function as
     `raise_exception`."""
     raise ValueError(message)
 
 
 def to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
-    """Returns a value as JSON, unlike Jinja's filter, which escapes for HTML. options:
+    """Returns a value as JSON; unlike Jinja's filter, it does not escape HTML. options:
     indent, sort_keys ..."""
     return json.dumps(value, ensure_ascii=ensure_ascii, **options)

@@ -1,4 +1,5 @@
-"""SentencePiece models in folders of Hugging Face, as the folder's class reads them.
+"""SentencePiece models in folders of Hugging Face, in the way that the folder's class
+reads them.
 
 transformers does not run SentencePiece on them: it moves their pieces into its own
 tokenizers library, where added tokens are found first. This module does the same.
@@ -32,8 +33,8 @@ def new_model() -> Any:
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """Reads a tokenizer. Raises ValueError as `huggingface.read`, and for a class that
-    is not known."""
+    """Reads a tokenizer. Raises ValueError as `huggingface.read` does, and for an
+    unknown class."""
     library = huggingface.tokenizers(file)
     build = CLASSES.get(config.kind)
     if build is None:
@@ -48,7 +49,7 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     for number, value in config.added.items():
         if number < len(model.pieces) and value["content"] not in names:
             model.pieces[number].piece = value["content"]
-    if build is by_model:
+    if build is build_from_model:
         config = _with_model_tokens(model, config)
     backend = build(library, model, config)
     tokens = [piece for piece in model.pieces if piece.type in (CONTROL, OWN)]
@@ -65,8 +66,8 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
 
 
 def _with_model_tokens(model: Any, config: TokenizerConfig) -> TokenizerConfig:
-    """Adds the special tokens of the model itself; added ones are found in a text as it
-    was before any space was put there."""
+    """Adds the special tokens of the model itself; added tokens are matched in the text
+    before any space is put in front of it."""
     trained, named = model.trainer_spec, dict(config.named)
     for name in ("bos", "eos", "unk"):
         known = getattr(trained, f"{name}_id") >= 0
@@ -79,8 +80,8 @@ def _with_model_tokens(model: Any, config: TokenizerConfig) -> TokenizerConfig:
 
 
 def llama(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
-    """Returns the backend of Llama: spaces are marked before the text; pairs are merged
-    in the order of ids."""
+    """Returns the backend of Llama's class: spaces are marked before the text is split;
+    pairs are merged in the order of ids."""
     spaced = config.fields.get("add_prefix_space") is not False
     scheme = "always" if config.fields.get("legacy") else "first"
     backend = library.Tokenizer(_pairs(library, model))
@@ -92,7 +93,7 @@ def llama(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
 
 
 def gemma(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
-    """Returns the backend of Gemma: no space is added before a text."""
+    """Returns the backend of Gemma's class, which adds no space before a text."""
     unknown = config.named["unk_token"]["content"]
     backend = library.Tokenizer(_pairs(library, model, unk_token=unknown))
     backend.normalizer = library.normalizers.Replace(" ", SPACE)
@@ -103,8 +104,8 @@ def gemma(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
 
 
 def t5(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
-    """Returns the backend of T5: words are divided at any white space; the sentinels
-    follow the pieces."""
+    """Returns the backend of T5's class: words are divided at any white space; the
+    sentinels follow the pieces."""
     vocab = [(piece.piece, piece.score) for piece in model.pieces]
     vocab += [(name, 0.0) for name in reversed(sentinels(config))]
     backend = library.Tokenizer(library.models.Unigram(vocab, 2, False))
@@ -122,9 +123,9 @@ def sentinels(config: TokenizerConfig) -> list[str]:
     return [f"<extra_id_{i}>" for i in range(extra_ids(config, 100))]
 
 
-def by_model(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
-    """Returns the backend that the SentencePiece model itself describes, where no class
-    says more."""
+def build_from_model(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
+    """Returns the backend that the SentencePiece model itself describes, for folders
+    without a class."""
     trained, normal = model.trainer_spec, model.normalizer_spec
     own = [piece.piece for piece in model.pieces if piece.type == OWN]
     legacy = config.fields.get("legacy", True)
@@ -174,8 +175,8 @@ def _escape(text: str) -> str:
 
 
 def _pairs(library: ModuleType, model: Any, **options: Any) -> Any:
-    """Returns byte pairs in the order of ids: every two pieces that are a third
-    one."""
+    """Returns the merges of byte pairs in the order of ids: every two pieces that
+    together are a third."""
     vocab = {piece.piece: i for i, piece in enumerate(model.pieces)}
     merges = [(left, right) for _, left, right in _split_pieces(vocab)]
     options |= {"fuse_unk": True, "byte_fallback": True}
@@ -183,8 +184,8 @@ def _pairs(library: ModuleType, model: Any, **options: Any) -> Any:
 
 
 def _pairs_by_score(model: Any) -> list[tuple[str, str]]:
-    """Returns byte pairs of normal pieces, in the order of the scores of what they
-    make."""
+    """Returns the merges of byte pairs of normal pieces, in the order of the scores of
+    their results."""
     ids = {x.piece: i for i, x in enumerate(model.pieces) if x.type == NORMAL}
     ranked = sorted(
         (-model.pieces[number].score, number, *halves)
@@ -194,7 +195,7 @@ def _pairs_by_score(model: Any) -> list[tuple[str, str]]:
 
 
 def _split_pieces(ids: dict[str, int]) -> list[tuple[int, str, str]]:
-    """Returns every piece that two others make, by its id, and those two."""
+    """Returns every piece that two other pieces make up, by its id, and those two."""
     return [
         (number, name[:at], name[at:])
         for name, number in ids.items()
@@ -213,8 +214,8 @@ def _decoder(library: ModuleType, bytewise: bool, stripped: bool) -> Any:
 
 
 CLASSES = {
-    None: by_model,
-    GENERIC: by_model,
+    None: build_from_model,
+    GENERIC: build_from_model,
     "LlamaTokenizer": llama,
     "GemmaTokenizer": gemma,
     "T5Tokenizer": t5,

@@ -1,4 +1,4 @@
-"""The files of a folder of Hugging Face that describe its tokenizer, beside the
+"""The files of a folder of Hugging Face that describe its tokenizer, other than the
 vocabulary.
 
 `tokenizer_config.json` names a class, special tokens and added ones; older folders have
@@ -25,8 +25,8 @@ class Special(NamedTuple):
 
 
 class Coder(NamedTuple):
-    """The functions of a `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing
-    added, with special ones only where the text names them."""
+    """The functions of a `specjax.tokenizers.Tokenizer`. bare: text -> ids, without
+    added ones, and with special ones only where the text names them."""
 
     bare: Callable[[str], list[int]]
     encode: Callable[[str], list[int]]
@@ -112,10 +112,10 @@ class TokenizerConfig(NamedTuple):
 
 
 def read(folder: Path) -> TokenizerConfig:
-    """Reads the files of a folder. Raises ValueError for a file that is no JSON, or a
-    token that is none."""
+    """Reads the files of a folder. Raises ValueError for a file that is not JSON, or a
+    token that is invalid."""
     fields, model = read_json(folder / CONFIG), read_json(folder / MODEL)
-    kind = kind_of(fields, model)
+    kind = tokenizer_class(fields, model)
     described = any((folder / x).is_file() for x in (CONFIG, MAP, ADDED, TEMPLATE))
     decoder = fields.get("added_tokens_decoder")
     older: dict[str, Any] = {}
@@ -153,14 +153,15 @@ def read(folder: Path) -> TokenizerConfig:
 
 
 def first_list(fields: dict[str, Any], *names: str) -> list[dict[str, Any]] | None:
-    """Returns the tokens of the first of these lists that is there; None for none."""
+    """Returns the tokens in the first of these lists that exists; None if none
+    exists."""
     lists = [fields[x] for x in names if isinstance(fields.get(x), list) and fields[x]]
     return [*map(token, lists[0])] if lists else None
 
 
-def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
-    """Returns the class, by `tokenizer_config.json` and `config.json`, as transformers
-    5 finds it; without the "Fast" at its end. None where nothing tells."""
+def tokenizer_class(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
+    """Returns the class that `tokenizer_config.json` and `config.json` name, as
+    transformers 5 finds it, without a final "Fast"; None where neither names one."""
     name: Any = fields.get("tokenizer_class") or model.get("tokenizer_class")
     name = name.removesuffix("Fast") if isinstance(name, str) else None
     usual = BY_MODEL_TYPE.get(str(model.get("model_type")))
@@ -169,8 +170,8 @@ def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
 
 
 def token(value: Any, *, special: bool = True) -> dict[str, Any]:
-    """Returns a token by its text, or as the folder has it. Raises ValueError for
-    none."""
+    """Returns a token of the folder, a text or a dict, as a dict of its text and its
+    flags. Raises ValueError for a dict without a text."""
     flags = {"special": special, "normalized": not special}
     if not isinstance(value, dict):
         return {"content": str(value)} | flags
@@ -181,7 +182,8 @@ def token(value: Any, *, special: bool = True) -> dict[str, Any]:
 
 
 def extra_ids(config: TokenizerConfig, otherwise: int) -> int:
-    """Returns how many <extra_id_n> there are. Raises ValueError for no number."""
+    """Returns how many tokens <extra_id_n> there are. Raises ValueError for a value
+    that is not a number."""
     count = config.fields.get("extra_ids", otherwise)
     if type(count) is not int or not 0 <= count <= 10_000:
         raise ValueError(f"{CONFIG}: extra_ids is {count!r}: want a number of tokens")
@@ -189,8 +191,8 @@ def extra_ids(config: TokenizerConfig, otherwise: int) -> int:
 
 
 def special_ids(folder: Path) -> tuple[int | None, int | None]:
-    """Returns the ids of bos_token and eos_token where the folder names them, else
-    None."""
+    """Returns the ids of bos_token and eos_token, each None where the folder does not
+    name it."""
     config = read(folder)
     ids: dict[Any, Any] = {x["content"]: i for i, x in config.added.items()}
     if not ids and config.named:
@@ -201,7 +203,7 @@ def special_ids(folder: Path) -> tuple[int | None, int | None]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Reads a file that holds one JSON object; {} where there is no file. Raises
+    """Reads a file that holds one JSON object; {} if the file does not exist. Raises
     ValueError for anything else."""
     if not file.is_file():
         return {}

@@ -1,4 +1,4 @@
-"""The tokenizer within a GGUF file, as llama.cpp reads it (extra `gguf`).
+"""The tokenizer in a GGUF file, with the results of llama.cpp (extra `gguf`).
 
 Byte-level pairs are split by the file's `tokenizer.ggml.pre`; pieces of SentencePiece
 are merged by their scores. Both run in the tokenizers library. Where a file lacks a
@@ -23,8 +23,8 @@ from specjax.tokenizers.gguf_vocabulary import (
     PAIRS,
     PIECES,
     UNKNOWN,
-    list_of,
-    value_of,
+    read_list,
+    read_value,
     vocabulary,
 )
 from specjax.tokenizers.merges import Split
@@ -33,7 +33,7 @@ TEMPLATE = "tokenizer.chat_template"
 
 
 class Cut(NamedTuple):
-    """The way that texts are split before their bytes are merged.
+    """The way in which texts are split before their bytes are merged.
 
     whole: whether a word that is a token stays one, whatever the merges say. starts:
     whether a text starts with BOS where the file does not say.
@@ -80,12 +80,12 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     for name in ("tokens", "merges") if kind == PAIRS else ("tokens",):
         if AT + name not in held.fields:
             raise ValueError(f"{file} lacks {AT}{name}: copy or download it again")
-        list_of(held, AT + name, str)
+        read_list(held, AT + name, str)
     library = huggingface.tokenizers(file)
     backend = known[kind](library, held, config)
     backend.add_tokens(huggingface.added_tokens(library, config._replace(named={})))
 
-    def around(name: str) -> list[tuple[str, int]]:
+    def added_token(name: str) -> list[tuple[str, int]]:
         if (
             not config.fields[f"add_{name}_token"]
             or f"{name}_token" not in config.named
@@ -94,7 +94,7 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
         text = config.named[f"{name}_token"]["content"]
         return [(text, backend.token_to_id(text))]
 
-    first, last = around("bos"), around("eos")
+    first, last = added_token("bos"), added_token("eos")
     huggingface.set_around(library, backend, first=first, last=last)
     start = -1 if special.start is None else special.start
     if not config.added.get(start, {}).get("special"):
@@ -117,12 +117,12 @@ def config(held: Contents) -> TokenizerConfig:
         if kind in (UNKNOWN, CONTROL, OWN)
     }
     spaced = held.fields.get(f"{AT}model") == PIECES
-    cut = CUTS.get(_cut(held))
+    cut = CUTS.get(_pre_tokenizer(held))
     starts = spaced or (cut is not None and cut.starts)
     fields = {
-        "add_bos_token": value_of(held, f"{AT}add_bos_token", bool, starts),
-        "add_eos_token": value_of(held, f"{AT}add_eos_token", bool, False),
-        "add_prefix_space": value_of(held, f"{AT}add_space_prefix", bool, spaced),
+        "add_bos_token": read_value(held, f"{AT}add_bos_token", bool, starts),
+        "add_eos_token": read_value(held, f"{AT}add_eos_token", bool, False),
+        "add_prefix_space": read_value(held, f"{AT}add_space_prefix", bool, spaced),
         "chat_template": _templates(held),
     }
     return TokenizerConfig(
@@ -135,14 +135,14 @@ def _templates(held: Contents) -> dict[str, str]:
     at = f"{TEMPLATE}."
     keys = {x.removeprefix(at): x for x in held.fields if x.startswith(at)}
     keys["default"] = TEMPLATE
-    named = {name: value_of(held, key, str, "") for name, key in keys.items()}
+    named = {name: read_value(held, key, str, "") for name, key in keys.items()}
     # Some name a template of llama.cpp's own, such as "chatml".
     return {name: text for name, text in named.items() if "{" in text}
 
 
 def without_around(text: str, config: TokenizerConfig) -> str:
     """Removes from a conversation the start and the end that encoding adds: a template
-    may have written them too, and llama.cpp wants each once."""
+    may have written them too, and llama.cpp allows each only once."""
     if config.fields["add_bos_token"] and "bos_token" in config.named:
         text = text.removeprefix(config.named["bos_token"]["content"])
     if config.fields["add_eos_token"] and "eos_token" in config.named:
@@ -150,15 +150,15 @@ def without_around(text: str, config: TokenizerConfig) -> str:
     return text
 
 
-def _cut(held: Contents) -> str:
-    return value_of(held, f"{AT}pre", str, "default") or "default"
+def _pre_tokenizer(held: Contents) -> str:
+    return read_value(held, f"{AT}pre", str, "default") or "default"
 
 
 def byte_pairs(library: ModuleType, held: Contents, config: TokenizerConfig) -> Any:
-    """Returns the backend of byte-level pairs, as GPT-2's, without special tokens.
-    Raises ValueError for a split that is not known."""
+    """Returns the backend of byte-level pairs, like GPT-2's, without special tokens.
+    Raises ValueError for an unknown way of splitting."""
     del config
-    pre = _cut(held)
+    pre = _pre_tokenizer(held)
     if pre not in CUTS:
         raise ValueError(
             f"{held.path}: {AT}pre is {reprlib.repr(pre)}, and how that cuts a text is"
@@ -176,7 +176,7 @@ def scored_pieces(library: ModuleType, held: Contents, config: TokenizerConfig) 
     """Returns the backend of pieces with scores, as in a SentencePiece model, without
     special tokens. Raises ValueError for too few scores."""
     texts, kinds, _, _ = vocabulary(held)
-    scores = list_of(held, f"{AT}scores", float, int) or [0.0] * len(texts)
+    scores = read_list(held, f"{AT}scores", float, int) or [0.0] * len(texts)
     if len(scores) < len(texts):
         raise ValueError(f"{held.path}: {AT}scores is shorter than {AT}tokens")
     model = converted.new_model()
@@ -189,4 +189,4 @@ def scored_pieces(library: ModuleType, held: Contents, config: TokenizerConfig) 
     trained.unk_piece = next(iter(unknown), "<unk>")
     normal.add_dummy_prefix = config.fields["add_prefix_space"]
     normal.remove_extra_whitespaces = False
-    return converted.by_model(library, model, config)
+    return converted.build_from_model(library, model, config)

@@ -46,7 +46,8 @@ class Contents(NamedTuple):
 
 
 def is_gguf(path: Path) -> bool:
-    """Returns whether a file is GGUF by its first bytes, or should be by its name."""
+    """Returns whether a file is GGUF by its first bytes, or claims to be by its
+    name."""
     if not path.is_file():
         return False
     if path.suffix.lower() == SUFFIX:
@@ -89,7 +90,7 @@ def _open(path: Path, *version: int) -> Contents:
         tensors = _tensors(path, cursor, count=count, fields=fields, library=gguf)
     except _DamagedError as error:
         raise ValueError(
-            f"{path} is no whole GGUF file ({error}): copy or download it again"
+            f"{path} is not a whole GGUF file ({error}): copy or download it again"
         ) from None
     if fields.get("split.count", 0) not in (0, 1):
         raise ValueError(
@@ -100,11 +101,11 @@ def _open(path: Path, *version: int) -> Contents:
 
 
 class _DamagedError(ValueError):
-    """An error for bytes that are not what the format has there."""
+    """The error of bytes that do not follow the format."""
 
 
 class _Cursor:
-    """A reader of values of the format, one after the other."""
+    """A reader of the format's values, one after the other."""
 
     def __init__(self, data: memoryview) -> None:
         self.data, self.at = data, 0
@@ -123,7 +124,8 @@ class _Cursor:
         return str(self.take(self.number("<u8")), "utf-8", "replace")
 
     def texts(self, count: int) -> list[str]:
-        """Reads so many texts, which are most of a header: calls are few for speed."""
+        """Reads `count` texts, which are most of a header: few calls are made, for
+        speed."""
         data, at = self.data, self.at
         found: list[str] = []
         length = struct.Struct("<Q").unpack_from
@@ -199,7 +201,7 @@ def _tensors(
         block, size = library.GGML_QUANT_SIZES[kinds[number]]
         if name in tensors or (shape[-1] if shape else 1) % block:
             raise _DamagedError(
-                f"{name} is there twice, or its rows are no whole blocks"
+                f"{name} is there twice, or its rows are not whole blocks"
             )
         whole = math.prod(shape) // block * size
         if first + offset + whole > len(cursor.data):

@@ -1,4 +1,4 @@
-"""The tokens within a GGUF file: which are special, and which end a text.
+"""The tokens in a GGUF file: which of them are special, and which end a text.
 
 They are found as llama.cpp finds them (`llama_vocab::impl::load` of its
 src/llama-vocab.cpp): by the keys of the header, by names that it knows, and by its
@@ -70,11 +70,12 @@ class Vocabulary(NamedTuple):
 
 
 def vocabulary(held: Contents) -> Vocabulary:
-    """Returns the tokens that a header names; without them, only its ids. Raises
-    ValueError for a key whose value is of another type than the format's."""
-    texts = list_of(held, f"{AT}tokens", str)
+    """Returns the tokens that a header names, or only its ids where it names none.
+    Raises ValueError for a key whose value has another type than the format
+    requires."""
+    texts = read_list(held, f"{AT}tokens", str)
     texts = [text or f"[EMPTY_{i}]" for i, text in enumerate(texts)]
-    kinds = list_of(held, f"{AT}token_type", int) or [NORMAL] * len(texts)
+    kinds = read_list(held, f"{AT}token_type", int) or [NORMAL] * len(texts)
     if len(kinds) < len(texts):
         raise ValueError(f"{held.path}: {AT}token_type is shorter than {AT}tokens")
     ids, kinds = {text: i for i, text in enumerate(texts)}, kinds[: len(texts)]
@@ -100,12 +101,12 @@ def vocabulary(held: Contents) -> Vocabulary:
 
 
 def _ids_by_name(held: Contents, count: int) -> dict[str, int]:
-    """Returns the ids that a header gives to names, or that llama.cpp takes for them;
-    an id that the vocabulary lacks is none."""
-    usual = IDS.get(value_of(held, f"{AT}model", str, ""), {}) if count else {}
+    """Returns the ids that a header gives to names, or that llama.cpp assumes for them;
+    ids outside the vocabulary are left out."""
+    usual = IDS.get(read_value(held, f"{AT}model", str, ""), {}) if count else {}
     named = {}
     for name in (*NAMED, "eot", "eom", *FILLS):
-        stated = value_of(held, f"{AT}{NAMED.get(name, name)}_token_id", int, -1)
+        stated = read_value(held, f"{AT}{NAMED.get(name, name)}_token_id", int, -1)
         for i in (stated, usual.get(name, -1)):
             if 0 <= i and (i < count or not count):
                 named[name] = i
@@ -113,19 +114,19 @@ def _ids_by_name(held: Contents, count: int) -> dict[str, int]:
     return named
 
 
-def value_of(held: Contents, key: str, kind: type, default: Any) -> Any:
-    """Returns the value of a key. Raises ValueError for one of another type."""
-    return _checked(held, key, held.fields.get(key, default), kind)
+def read_value(held: Contents, key: str, kind: type, default: Any) -> Any:
+    """Returns the value of a key. Raises ValueError for a value of another type."""
+    return _check_type(held, key, held.fields.get(key, default), kind)
 
 
-def list_of(held: Contents, key: str, *kinds: type) -> list[Any]:
-    """Returns a list of values, whose type the first tells. Raises ValueError for
+def read_list(held: Contents, key: str, *kinds: type) -> list[Any]:
+    """Returns a list of values of one type, that of the first. Raises ValueError for
     values of another type."""
-    values = value_of(held, key, list, [])
-    return [_checked(held, key, values[0], *kinds), *values[1:]] if values else []
+    values = read_value(held, key, list, [])
+    return [_check_type(held, key, values[0], *kinds), *values[1:]] if values else []
 
 
-def _checked(held: Contents, key: str, value: Any, *kinds: type) -> Any:
+def _check_type(held: Contents, key: str, value: Any, *kinds: type) -> Any:
     if type(value) not in kinds:
         raise ValueError(
             f"{held.path}: {key} has {reprlib.repr(value)} where the format has"

@@ -26,7 +26,7 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     try:
         backend = library.Tokenizer.from_buffer(file.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{file} is no tokenizer.json: {error}") from None
+        raise ValueError(f"{file} is not a tokenizer.json: {error}") from None
     backend.no_truncation()
     backend.no_padding()
     known = {x.content for x in backend.get_added_tokens_decoder().values()}
@@ -51,9 +51,9 @@ def tokenizers(file: Path) -> ModuleType:
 def added_tokens(
     library: ModuleType, config: TokenizerConfig, extra: Iterable[dict] = ()
 ) -> list[Any]:
-    """Returns the added tokens of a folder in the order of their ids: those with one,
-    then special ones without. extra: further special tokens where the folder lists
-    none."""
+    """Returns the added tokens of a folder in the order of their ids: those that have
+    one, then special tokens without one. extra: more special tokens, for a folder that
+    lists none."""
     more = [*config.named.values(), *(extra if config.extra is None else config.extra)]
     special = {value["content"] for value in config.named.values()}
     tokens: dict[str, Any] = {}
@@ -84,14 +84,14 @@ def extend(
                 f" the tokens of {file.name} it is {got}: are both of one model?"
             )
 
-    def around(name: str) -> list[tuple[str, int]]:
+    def added_token(name: str) -> list[tuple[str, int]]:
         value = config.named.get(f"{name}_token", {}).get("content")
         if value is None or not config.fields.get(f"add_{name}_token"):
             return []
         number = backend.token_to_id(value)
         return [] if number is None else [(value, number)]
 
-    set_around(library, backend, first=around("bos"), last=around("eos"))
+    set_around(library, backend, first=added_token("bos"), last=added_token("eos"))
 
 
 def set_around(
@@ -110,8 +110,8 @@ def set_around(
 
 
 def make_coder(backend: Any, special: Special, broken: str = "replace") -> Coder:
-    """Returns the functions of a backend. broken: the way that bytes that are no text
-    are decoded, as in `bytes.decode`."""
+    """Returns the functions of a backend. broken: how bytes that are not valid text are
+    decoded, see `bytes.decode`."""
     count = max(backend.get_vocab().values(), default=-1) + 1
     listed = backend.get_added_tokens_decoder().items()
     silent: set[int | None] = {i for i, token in listed if token.special}
@@ -173,8 +173,9 @@ def piece_bytes(name: str) -> bytes:
 
 
 def mend(names: Iterable[str], broken: str) -> list[str]:
-    """Returns tokens in which runs of bytes that are no text are decoded: the library
-    would drop such a run from its first byte on, with the whole characters in it."""
+    """Returns tokens in which runs of invalid bytes are already decoded: the library
+    would drop such a run from its first invalid byte on, together with whole characters
+    in it."""
     mended: list[str] = []
     for bytewise, group in groupby(names, lambda name: bool(BYTE.fullmatch(name))):
         run = list(group)

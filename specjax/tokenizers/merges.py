@@ -1,4 +1,5 @@
-"""Byte-level pairs: `vocab.json` and `merges.txt`, split as the folder's class does."""
+"""Byte-level pairs: `vocab.json` and `merges.txt`, split in the way that the folder's
+class does."""
 
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,7 @@ MERGES = "merges.txt"
 
 
 class Split(NamedTuple):
-    """The way that a text is split before its bytes are merged.
+    """The way in which a text is split before its bytes are merged.
 
     patterns: each splits further what those before it left; () is GPT-2's. composed:
     whether characters are composed first.
@@ -21,8 +22,8 @@ class Split(NamedTuple):
     composed: bool = False
 
     def apply(self, library: ModuleType, backend: Any, *, spaced: bool) -> None:
-        """Makes a backend split so, and join again. spaced: whether a text gets a space
-        before it."""
+        """Makes a backend split texts in this way, and join them again. spaced: whether
+        a space is put before a text."""
         place = library.pre_tokenizers
         steps: list[Any] = []
         for pattern in self.patterns:
@@ -58,8 +59,8 @@ SPLITS = {
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """Reads a tokenizer. Raises ValueError as `huggingface.read`, without `merges.txt`,
-    and for a class that is not known."""
+    """Reads a tokenizer. Raises ValueError as `huggingface.read` does, where
+    `merges.txt` is missing, and for an unknown class."""
     library, merges = huggingface.tokenizers(file), file.with_name(MERGES)
     if not merges.is_file():
         raise ValueError(f"{merges} is missing: {file.name} means nothing without it")
@@ -74,7 +75,7 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
         vocab, pairs = library.models.BPE.read_file(str(file), str(merges))
         backend = library.Tokenizer(library.models.BPE(vocab, pairs))
     except Exception as error:  # the library raises no class of its own
-        raise ValueError(f"{file} and {MERGES} are no tokenizer: {error}") from None
+        raise ValueError(f"{file} and {MERGES} are not a tokenizer: {error}") from None
     spaced = bool(config.fields.get("add_prefix_space"))
     split.apply(library, backend, spaced=spaced)
     huggingface.extend(backend, config, library=library, file=file, extra=config.older)

@@ -16,7 +16,8 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
         model = SentencePieceProcessor(model_file=str(file))
     except (RuntimeError, OSError):
         raise ValueError(
-            f"{file} is no SentencePiece model: name another file, or download it again"
+            f"{file} is not a SentencePiece model: name another file, or download it"
+            " again"
         ) from None
     if config.described or config.kind == "T5Tokenizer":
         return converted.read(file, special, config)

@@ -1,4 +1,4 @@
-"""The text of one tokenizer's ids, in ids of another, for `drafters.strings`.
+"""The text of one tokenizer's ids, tokenized by another, for `drafters.strings`.
 
 Axes: B rows, G ids that were drafted, N the last ids of the text before them.
 """
@@ -13,7 +13,7 @@ from specjax.tokenizers import Tokenizer
 
 
 class Retokenizer(NamedTuple):
-    """The function that puts the text of a draft into the ids of a target.
+    """The function that tokenizes the text of a draft again, into ids of a target.
 
     reads, writes: the tokenizers of target and draft. vocab: ids of the target are
     below it.
@@ -24,8 +24,9 @@ class Retokenizer(NamedTuple):
     vocab: int
 
     def __call__(self, behind: Any, said: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the target's ids [B, G] for the draft's, said [B, G], and how many
-        they are, [B]. behind [B, N]: the last ids of the text. Ids below 0 are none."""
+        """Returns the target's ids [B, G] for the draft's ids `said` [B, G], and their
+        number [B]. behind [B, N]: the last ids of the text. Ids below 0 stand for
+        nothing."""
         behind, said = np.asarray(behind).tolist(), np.asarray(said).tolist()
         tokens = np.zeros((len(said), len(said[0])), np.int32)
         num = np.zeros(len(said), np.int32)
@@ -35,8 +36,8 @@ class Retokenizer(NamedTuple):
         return tokens, num
 
     def row(self, behind: Sequence[int], said: Sequence[int]) -> list[int]:
-        """Returns the target's ids of one row: up to the first id without bytes, and to
-        the last whole character."""
+        """Returns the target's ids of one row: up to the first id without bytes, and up
+        to the last whole character."""
         before = b"".join(self.reads.token_bytes(i) or b"" for i in behind if i >= 0)
         text, end = b"", []
         for i in said:
@@ -53,8 +54,8 @@ class Retokenizer(NamedTuple):
         return ids + end if ids or not text else []
 
     def cut(self, whole: str, text: bytes) -> list[int]:
-        """Returns the last ids of a whole text, which write `text`; none where an id
-        begins before it."""
+        """Returns the last ids of a whole text, those that write `text`; none where an
+        id begins before it."""
         ids: list[int] = []
         for i in reversed(self.reads.encode(whole) if text else []):
             piece = self.reads.token_bytes(i) if i < self.vocab else None

@@ -10,8 +10,8 @@ from jax import Array
 def in_parts(
     loss: Callable[[Any, Any], Array], parts: int, weight: Callable[[Any], Array]
 ) -> Callable[[Any, Any], Array]:
-    """Returns the same loss and gradient, with the activations of only one part of the
-    rows in memory at a time, for one more forward pass.
+    """Returns the same loss and gradient, computed with the activations of only one
+    part of the rows in memory at a time, at the price of one more forward pass.
 
     Args:
       loss: (params, rows) -> mean over the weights of rows.
@@ -21,7 +21,7 @@ def in_parts(
     if parts == 1:
         return loss
 
-    def whole(params: Any, rows: Any) -> Array:
+    def summed_loss(params: Any, rows: Any) -> Array:
         if len(jax.tree.leaves(rows)[0]) % parts:
             return loss(params, rows)
 
@@ -35,4 +35,4 @@ def in_parts(
         total, _ = jax.lax.scan(jax.checkpoint(add), 0.0, split)
         return total / weight(rows)
 
-    return whole
+    return summed_loss

@@ -1,4 +1,4 @@
-"""The drafts that can be trained: what each reads, begins as, and learns by.
+"""The drafts that can be trained: what each reads, how it is initialized, and its loss.
 
 Axes: D features of the target, K ids of a head, V of the target.
 """
@@ -31,7 +31,7 @@ SMALL_START = 0.1  # what a fresh layer adds, relative to a fresh product
 
 
 class Sizes(NamedTuple):
-    """The sizes of a draft; None is the default of its kind.
+    """The sizes of a draft; None stands for the default of its kind.
 
     Attributes:
       layers: of a small model, or how many of the target's first ones begin an early
@@ -96,7 +96,7 @@ def reads(kind: str, target: Pretrained, sizes: Sizes) -> Reads:
 
 
 def default_taps(layers: int) -> tuple[int, ...]:
-    """Returns the places of EAGLE-3 that a target with so many layers has."""
+    """Returns those places that EAGLE-3 taps which a target of `layers` layers has."""
     taps = eagle3.default_taps(layers)
     return tuple(sorted({min(max(k, 0), layers) for k in taps}))
 
@@ -104,7 +104,7 @@ def default_taps(layers: int) -> tuple[int, ...]:
 def eagle3_learner(
     target: Pretrained, sizes: Sizes, goal: Objective, ids: np.ndarray | None
 ) -> Learner:
-    """Returns an EAGLE-3 head that begins with the target's readout and its last tap.
+    """Returns an EAGLE-3 head, initialized with the target's readout and its last tap.
 
     ids: [K], those that it says, ascending; None for all.
     """
@@ -163,7 +163,7 @@ def eagle3_learner(
 
 
 def medusa_learner(target: Pretrained, sizes: Sizes, goal: Objective) -> Learner:
-    """Returns Medusa's heads, each of which begins as the target's own readout."""
+    """Returns Medusa's heads, each initialized with the target's own readout."""
     whole: Any = target.required_config
     config = medusa.Config(
         vocab=target.vocab,
@@ -185,7 +185,7 @@ def medusa_learner(target: Pretrained, sizes: Sizes, goal: Objective) -> Learner
 
 
 def blockwise_learner(target: Pretrained, sizes: Sizes, goal: Objective) -> Learner:
-    """Returns blockwise parallel heads, each of which begins as the target's own
+    """Returns blockwise parallel heads, each initialized with the target's own
     readout."""
     whole: Any = target.required_config
     config = medusa.Config(
@@ -216,7 +216,7 @@ def head_learner(
     goal: Objective,
     ids: np.ndarray | None = None,
 ) -> Learner:
-    """Returns a head that learns by the weighted mean of its turns' losses.
+    """Returns a head that minimizes the weighted mean of the losses of its turns.
 
     Args:
       config: of its drafter.
@@ -238,8 +238,8 @@ def head_learner(
 def model_learner(
     target: Pretrained, sizes: Sizes, goal: Objective, kind: str
 ) -> Learner:
-    """Returns a model of its own weights that drafts: of the kind "small", a fresh
-    Llama; of "early_exit", the target's first layers with its readout."""
+    """Returns a draft model with its own weights: for the kind "small", a fresh Llama;
+    for "early_exit", the target's first layers with its readout."""
     whole: Any = target.required_config
     if kind == "early_exit":
         family = families.of(whole)
@@ -280,8 +280,8 @@ def model_learner(
 
 
 def exit_layers(target: Pretrained, sizes: Sizes) -> int:
-    """Returns how many of a target's layers begin an early exit. Raises ValueError for
-    layers that it lacks."""
+    """Returns how many of a target's layers initialize an early exit. Raises ValueError
+    for more layers than it has."""
     whole: Any = target.required_config
     most = getattr(whole, families.of(whole).layers)
     layers = sizes.layers or max(1, most // 4)

@@ -1,5 +1,4 @@
-"""The forward pass that training computes for each family: logits of whole texts,
-without a cache.
+"""The forward pass of training for each family: logits of whole texts, without a cache.
 
 Axes: B rows, T tokens, V vocabulary; S states of an encoder, E features.
 """
@@ -39,8 +38,8 @@ def logits(config: Config, params: Any, tokens: Array, *, read: Any = None) -> A
 def decoder_features(
     config: Config, params: Any, tokens: Array, read: Any = None
 ) -> Any:
-    """Returns the features [B, T, E] that the readout multiplies, for all families but
-    T5.
+    """Returns the features [B, T, E] that the readout multiplies, for all families
+    except T5.
     """
     if isinstance(config, whisper.Config):
         across = whisper.read(config, params, read.astype(config.dtype))

@@ -1,5 +1,5 @@
-"""The losses of heads that read their target: what EAGLE-3, Medusa and blockwise
-parallel heads learn by.
+"""The losses of heads that read their target: EAGLE-3, Medusa and blockwise parallel
+heads.
 
 A head of EAGLE-3 reads its own estimates while it drafts, so it learns on them too: it
 is unrolled over the text ("training-time test", Li et al. 2025,
@@ -57,8 +57,8 @@ Say = Callable[[Any, Lesson], list[Turn]]
 
 
 def eagle3_turns(config: eagle3.Config, turns: int) -> Say:
-    """Returns the function (parameters of the head, batch) -> what it says in each of
-    its turns; the first reads the target's states alone."""
+    """Returns the function (parameters of the head, batch) -> its logits in each turn;
+    in the first turn the head reads only the target's states."""
     network, layer = eagle3.Network(config, write=_write), config.layer
     dtype = jnp.dtype(layer.dtype)
 
@@ -100,9 +100,9 @@ def eagle3_turns(config: eagle3.Config, turns: int) -> Say:
 
 
 def unrolled(batch: int, length: int, turn: int) -> Branches | None:
-    """Returns what the tokens of a turn see: the text up to where their chain leaves
-    it, one token of each turn between, and themselves. None for the first turn, a
-    chain."""
+    """Returns which tokens the tokens of a turn see: the text up to the place where
+    their chain leaves it, one token of each turn in between, and themselves. None for
+    the first turn, which is a chain."""
     if turn == 0:
         return None
     at = np.arange(length)
@@ -121,21 +121,22 @@ def unrolled(batch: int, length: int, turn: int) -> Branches | None:
 def _write(
     cache: KeyValues, new: KeyValues, start: Array
 ) -> tuple[KeyValues, KeyValues]:
-    """Writes as `lowering.write` to rows that all begin at one slot, so that gradients
-    pass."""
+    """Writes as `lowering.write` does to rows that all begin at one slot, in a way that
+    gradients pass through."""
     cache = write_row(cache, new, start[0])
     return cache, cache
 
 
 def medusa_turns(config: medusa.Config) -> Say:
-    """Returns the function (parameters of the heads, batch) -> what each head says."""
+    """Returns the function (parameters of the heads, batch) -> the logits of each
+    head."""
     return turns_at_once(config, medusa.medusa_logits)
 
 
 def blockwise_turns(
     config: medusa.Config, readout: ModelReadout, tables: Mapping[str, Any]
 ) -> Say:
-    """Returns the same of blockwise parallel heads, by the target's readout.
+    """Returns the same for blockwise parallel heads, by the target's readout.
 
     Args:
       config: of the heads.
@@ -152,7 +153,8 @@ def blockwise_turns(
 def turns_at_once(
     config: medusa.Config, logits_of: Callable[[Any, Array], Array]
 ) -> Say:
-    """Returns the function of heads that all read one state.
+    """Returns the function (parameters, batch) -> logits for heads that all read one
+    state.
 
     Args:
       config: of the heads.
@@ -175,7 +177,7 @@ def turns_at_once(
 
 def compare(turn: Turn, lesson: Lesson) -> tuple[Array, Array, Array, Array]:
     """Returns the laws of target and head, in classes [B, T, C], whether both prefer
-    one id, and which places count, [B, T]."""
+    the same id, and which places count, [B, T]."""
     whole, length = lesson.whole, turn.logits.shape[1]
     law = slice(turn.shift, turn.shift + length)
     ids, log_p = whole.ids[:, law], jnp.asarray(whole.log_p)[:, law]
@@ -187,8 +189,8 @@ def compare(turn: Turn, lesson: Lesson) -> tuple[Array, Array, Array, Array]:
 
 def objective(say: Say, goal: Objective) -> Callable[[Any, Lesson], Array]:
     """Returns the loss of a head: (parameters, batch) -> the mean over the tokens of
-    the texts, and the mean over turns by their weights. Ids that the head does not say
-    add nothing."""
+    the texts, then the weighted mean over turns. Ids that the head cannot propose add
+    nothing."""
     divergence = losses.LOSSES[goal.loss]
 
     def loss(params: Any, lesson: Lesson) -> Array:
@@ -206,9 +208,9 @@ def objective(say: Say, goal: Objective) -> Callable[[Any, Lesson], Array]:
 
 
 def measure(say: Say) -> Callable[[Any, Lesson], dict[str, Array]]:
-    """Returns what is measured on held-out texts: for each turn, numbered from 1, alpha
-    at temperature 1, and the share of places where head and target prefer one id,
-    `best`, which is alpha at temperature 0."""
+    """Returns the function that measures held-out texts: for each turn, numbered from
+    1, alpha at temperature 1, and `best`, the share of places where head and target
+    prefer the same id, which is alpha at temperature 0."""
 
     def rates(params: Any, lesson: Lesson) -> dict[str, Array]:
         found = {}

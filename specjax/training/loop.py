@@ -39,7 +39,7 @@ from specjax.training import states
 from specjax.training.states import TrainState
 from specjax.training.storage import replace
 
-SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
+SAVE_SECONDS = 300.0  # a slow machine saves more often than by steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
 TEXT = "text"  # of `Task.sizes`, the digest of what is learnt from; older runs lack it
 
@@ -92,8 +92,8 @@ class Task(NamedTuple):
 
 
 def learning_rate(recipe: Recipe) -> optax.Schedule:
-    """Returns a warm-up, a plateau, then a linear fall to zero over the last `decay`
-    steps.
+    """Returns a learning rate that warms up, stays, then falls linearly to zero over
+    the last `decay` steps.
     """
     fall = recipe.steps - recipe.decay
     up = optax.linear_schedule(0.0, recipe.rate, recipe.warmup)
@@ -117,7 +117,7 @@ def optimizer(recipe: Recipe) -> optax.GradientTransformation:
 
 
 def train(folder: Path, task: Task, recipe: Recipe, *, devices: str = "") -> Any:
-    """Trains to `recipe.steps`, or goes on from where the folder stands.
+    """Trains to `recipe.steps`, or continues from the state in the folder.
 
     devices: a mesh, as `runtime.mesh.parse` reads it; "" is one device. Returns the
     parameters, on the host where there were several. Raises ValueError if the folder
@@ -132,7 +132,7 @@ def train(folder: Path, task: Task, recipe: Recipe, *, devices: str = "") -> Any
 
 
 def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
-    """Trains as `train`, on the mesh in use."""
+    """Trains as `train` does, on the mesh in use."""
     folder.mkdir(parents=True, exist_ok=True)
     rule, measure = optimizer(recipe), jax.jit(measured(task))
     held_out = {k: [*map(rows_of, fixed)] for k, fixed in task.held_out.items()}
@@ -190,7 +190,8 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
 
 
 def measured(task: Task) -> Callable[[Any, Any], Mapping[str, Array]]:
-    """Returns what is measured of held-out batches; the loss has no name of its own."""
+    """Returns the function that measures held-out batches; the loss is one of its
+    numbers."""
 
     def rates(params: Any, rows: Any) -> Mapping[str, Array]:
         more = {} if task.measure is None else task.measure(params, rows)
@@ -201,7 +202,8 @@ def measured(task: Task) -> Callable[[Any, Any], Mapping[str, Array]]:
 
 @jax.jit
 def not_finite(params: Any) -> Array:
-    """Returns a weight that is not finite, or 0 if all are."""
+    """Returns the magnitude of a weight that is not finite, or 0 if all weights are
+    finite."""
     wrong = [
         jnp.where(jnp.isfinite(x), 0.0, jnp.abs(x)).max()
         for x in jax.tree.leaves(params)
@@ -210,7 +212,7 @@ def not_finite(params: Any) -> Array:
 
 
 def check_finite(folder: Path, step: int, what: str, value: Any) -> None:
-    """Checks a number of the step (from 0) that was just taken.
+    """Raises ValueError for a number of the last step (from 0) that is not finite.
 
     Raises:
       ValueError: it is not finite. The line names the step, and the finite state that
@@ -230,7 +232,7 @@ def resume(
     folder: Path, task: Task, rule: optax.GradientTransformation, recipe: Recipe
 ) -> TrainState:
     """Returns the state that a folder holds, or the initial one. Raises ValueError as
-    `train`.
+    `train` does.
     """
     there = states.last(folder / "checkpoint")
     done = there.step if there else 0
@@ -241,11 +243,11 @@ def resume(
 
 
 def check_mesh(name: str, task: Task, recipe: Recipe) -> None:
-    """Raises ValueError for a run that the mesh in use does not divide."""
+    """Raises ValueError for a run whose sizes the mesh in use cannot divide."""
     mesh.check_rows(recipe.batch)
     if mesh.layout.value is not None and mesh.layout.value.model > 1:
         shapes = jax.eval_shape(task.init, root_key(0))
-        if task.config is None or not sharding.fits(shapes, task.config):
+        if task.config is None or not sharding.params_fit(shapes, task.config):
             raise ValueError(f"{name} trains no whole model: leave model out of --mesh")
         sharding.check_sizes(name, task.config, devices=mesh.layout.value.model)
 
@@ -267,13 +269,13 @@ def place(
     assert task.config is not None  # as `check_mesh` requires
     where = sharding.shardings(task.config)
 
-    def beside(leaf: Array, param: Array, at: NamedSharding) -> Array:
+    def put_like_param(leaf: Array, param: Array, at: NamedSharding) -> Array:
         alike = leaf.shape == param.shape
         return jax.device_put(leaf, at) if alike else mesh.put(leaf, whole)
 
     moments = optax.tree_map_params(
         rule,
-        beside,
+        put_like_param,
         state.optimizer,
         state.params,
         where,
@@ -283,8 +285,8 @@ def place(
 
 
 def rows_of(rows: Any) -> Any:
-    """Returns rows on the mesh in use; rows that it does not divide are whole on every
-    device.
+    """Returns rows on the mesh in use; rows that it cannot divide are replicated on
+    every device.
     """
     chosen = mesh.layout.value or mesh.Layout()
     return mesh.rows(rows) if len(jax.tree.leaves(rows)[0]) % chosen.data == 0 else rows
@@ -293,7 +295,8 @@ def rows_of(rows: Any) -> Any:
 def build_step(
     loss: Callable, rule: optax.GradientTransformation, state: TrainState
 ) -> Callable:
-    """Returns a step, which leaves a state on the devices where it was."""
+    """Returns a training step, whose result has the placement of the state that it is
+    given."""
 
     def step(params: Any, moments: Any, rows: Any) -> tuple[Any, Any, Array]:
         value, gradient = jax.value_and_grad(loss)(params, rows)
@@ -334,8 +337,8 @@ def check_same(path: Path, sizes: dict, recipe: Recipe, step: int) -> None:
 
 
 def digest(params: Any) -> str:
-    """Returns the sha256 of names, shapes and weights, independent of where they were
-    read from.
+    """Returns the sha256 of names, shapes and weights, which does not depend on where
+    they were read from.
     """
     whole = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):

@@ -1,4 +1,5 @@
-"""The losses of distillation by name: distances of a draft's law q from its target's p.
+"""The losses of distillation by name: distances of a draft's law q from its target's
+law p.
 
 Of p the K most likely ids are stored, and the total weight of all others; q is compared
 in the same form. A divergence of these K + 1 classes is at most that of the whole laws.
@@ -16,8 +17,8 @@ ADAPTED = 3.0  # how fast the hybrid turns from KL to TVD as alpha grows
 
 
 def classes(log_p: Array, ids: Array) -> Array:
-    """Returns log_p [..., V] at `ids` [..., K], then the log of the total of all
-    others: [..., C].
+    """Returns log_p [..., V] at `ids` [..., K], then the log of the total probability
+    of all other ids: [..., C].
     """
     kept = jnp.take_along_axis(log_p, ids, axis=-1)
     others = 1 - jnp.exp(kept).sum(-1, keepdims=True)
@@ -25,8 +26,9 @@ def classes(log_p: Array, ids: Array) -> Array:
 
 
 def reduced_classes(log_q: Array, ids: Array) -> Array:
-    """Returns the same of a draft that says some ids: log_q [..., V] are of its own
-    ids, and so are `ids`; one that it lacks is V or more, and has log q = -inf.
+    """Returns the same for a draft that proposes only some ids: log_q [..., V] is over
+    its own ids, and so are `ids`; an id that it lacks is V or more, and has log q =
+    -inf.
     """
     kept = jnp.take_along_axis(log_q, ids, axis=-1, mode="fill", fill_value=-jnp.inf)
     others = jnp.maximum(1 - jnp.exp(kept).sum(-1, keepdims=True), LEAST)
@@ -45,7 +47,7 @@ def forward_kl(log_p: Array, log_q: Array) -> Array:
 
 
 def jensen_shannon(log_p: Array, log_q: Array) -> Array:
-    """Returns the mean of KL(p || m) and KL(q || m), m halfway between p and q."""
+    """Returns the mean of KL(p || m) and KL(q || m), where m is the mean of p and q."""
     middle = jnp.logaddexp(log_p, log_q) - jnp.log(2.0)
     return (forward_kl(log_p, middle) + forward_kl(log_q, middle)) / 2
 
@@ -61,8 +63,8 @@ def log_alpha(log_p: Array, log_q: Array) -> Array:
 
 
 def hybrid(log_p: Array, log_q: Array) -> Array:
-    """Returns KL where few tokens are accepted and TVD where many are, token by
-    token.
+    """Returns KL where few tokens are accepted and TVD where many are, separately at
+    each token.
     """
     share = jax.lax.stop_gradient(jnp.exp(-ADAPTED * alpha(log_p, log_q)))
     return share * forward_kl(log_p, log_q) + (1 - share) * tvd(log_p, log_q)

@@ -1,4 +1,4 @@
-"""A training state stored between runs: as a file for one device, as shards for a mesh.
+"""A training state stored between runs: in a file for one device, in shards for a mesh.
 
 A state on several devices is written by each of them, through Orbax, and can be read
 again under any other mesh, or on one device; and vice versa.
@@ -36,8 +36,8 @@ class StoredState(NamedTuple):
 
 
 def save(path: Path, state: TrainState) -> None:
-    """Stores a state as `path.msgpack`, or its shards in the folder `path`; after a
-    kill either the earlier state or this one is there.
+    """Stores a state as `path.msgpack`, or as shards in the folder `path`; if the
+    process is killed, either the earlier state or this one is there.
 
     Raises:
         OSError: the disk is full; the earlier state is still there.
@@ -54,15 +54,13 @@ def save(path: Path, state: TrainState) -> None:
 
 
 def clear(path: Path) -> None:
-    """Removes unfinished files, except those that are still being written."""
+    """Removes unfinished files, except those that some process is still writing."""
     for torn in path.glob("*-tmp"):
         shutil.rmtree(torn, ignore_errors=True)
 
 
 def last(path: Path) -> StoredState | None:
-    """Returns the state of the most steps that `save` stored there, None before the
-    first.
-    """
+    """Returns the latest state that `save` stored there, None if there is none."""
     file, found = path.with_suffix(".msgpack"), []
     if file.exists():
         tree = serialization.msgpack_restore(file.read_bytes())
@@ -81,10 +79,10 @@ def _read_file(tree: Any, like: TrainState) -> TrainState:
     if mesh_of(like) is None:
         return state
 
-    def put(new: Any, old: Any) -> jax.Array:
+    def put_like_old(new: Any, old: Any) -> jax.Array:
         return jax.device_put(new, old.sharding)
 
-    return jax.tree.map(put, state, place(like))._replace(step=state.step)
+    return jax.tree.map(put_like_old, state, place(like))._replace(step=state.step)
 
 
 def _read_shards(path: Path, step: int, like: TrainState) -> TrainState:
@@ -94,15 +92,15 @@ def _read_shards(path: Path, step: int, like: TrainState) -> TrainState:
 
 
 def mesh_of(state: Any) -> Any:
-    """Returns the mesh that some of the state is on, None for one device."""
+    """Returns the mesh that a part of the state is on, None for one device."""
     found = (getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(state))
     spread = (x for x in found if isinstance(x, NamedSharding) and x.num_devices > 1)
     return next((x.mesh for x in spread), None)
 
 
 def place(state: Any) -> Any:
-    """Returns the same state with values outside the mesh, such as counts, whole on
-    each device.
+    """Returns the same state with values that are outside the mesh, such as counts,
+    replicated on each device.
     """
     mesh = mesh_of(state)
     whole = mesh and NamedSharding(mesh, PartitionSpec())
@@ -116,7 +114,7 @@ def place(state: Any) -> Any:
 
 def manager(path: Path) -> Any:
     """Returns Orbax's manager: a folder for each step, renamed once it is complete;
-    only the last is left.
+    only the latest is kept.
     """
     how = dict(max_to_keep=1, enable_async_checkpointing=False)
     options = orbax().CheckpointManagerOptions(**how)
@@ -124,7 +122,7 @@ def manager(path: Path) -> Any:
 
 
 def orbax() -> Any:
-    """Returns Orbax, whose import takes seconds."""
+    """Returns the module of Orbax, whose import takes seconds."""
     import orbax.checkpoint
 
     return orbax.checkpoint

@@ -1,4 +1,5 @@
-"""Files that a kill leaves whole: expensive results are computed once, then read."""
+"""Expensive results that are computed once and then read; their files are complete or
+absent."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ def keep(
     about: Mapping[str, Any],
     save: Callable = np.savez,
 ) -> Arrays:
-    """Returns arrays by name, which are made once and then read from `path`.
+    """Returns arrays by name, which are computed once and then read from `path`.
 
     Args:
         about: the inputs of the arrays; files of older versions do not have it.

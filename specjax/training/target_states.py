@@ -32,8 +32,8 @@ LARGEST = float(np.finfo(np.float16).max)
 
 
 class Reads(NamedTuple):
-    """The hidden states that a draft reads: those after the last layer, and `taps` as
-    `types.Hidden` counts them."""
+    """The hidden states that a draft reads: those after the last layer, and those at
+    `taps`, numbered as in `types.Hidden`."""
 
     last: bool = False
     taps: tuple[int, ...] = ()
@@ -55,7 +55,7 @@ class Lesson(NamedTuple):
 
 
 class Shards(NamedTuple):
-    """The texts of some shards.
+    """The texts in some shards.
 
     Attributes:
       files: an open archive for each.
@@ -71,7 +71,8 @@ class Shards(NamedTuple):
         return int(self.first[-1])
 
     def rows(self, index: np.ndarray, *, hidden: bool = True) -> Lesson:
-        """Returns the texts of these numbers. hidden: whether with hidden states."""
+        """Returns the texts with these indices. hidden: whether their hidden states are
+        included."""
         found = [self._row(int(i), hidden) for i in index]
         flat = {name: np.concatenate([row[name] for row in found]) for name in found[0]}
         texts = written.without_inputs(flat["tokens"], flat["length"], flat["begun"])
@@ -133,8 +134,8 @@ def keep(
 
 
 def check_same(folder: Path, about: dict[str, Any]) -> None:
-    """Notes what a folder's states are of. Raises ValueError where it holds those of
-    something else."""
+    """Notes what the states in a folder belong to. Raises ValueError where it holds
+    other states."""
     path = folder / ABOUT
     if path.exists():
         there = json.loads(path.read_text())
@@ -153,7 +154,7 @@ def check_same(folder: Path, about: dict[str, Any]) -> None:
 
 def scorer(target: Pretrained, reads: Reads) -> Callable[[Texts], Arrays]:
     """Returns the function that adds the target's law and states to texts, as the
-    arrays of a shard. target: it taps the layers of `reads`."""
+    arrays of a shard. target: with its layers tapped at the places of `reads`."""
     model = target.model
 
     @jax.jit
@@ -174,7 +175,7 @@ def scorer(target: Pretrained, reads: Reads) -> Callable[[Texts], Arrays]:
 
 def writer(target: Pretrained, reads: Reads, new: int) -> Callable[..., Arrays]:
     """Returns the function (key, Prompt, temperatures [B]) -> the arrays of a shard of
-    texts to which the target adds `new` tokens at most.
+    texts, each continued by the target by at most `new` tokens.
 
     Law and states come from the calls that write, so nothing is read twice. Prompts of
     one shape are compiled for once. target: as for `scorer`.
@@ -275,8 +276,8 @@ def _arrays(
 
 
 def chunks(documents: Sequence[Sequence[int]], length: int) -> list[list[int]]:
-    """Returns documents cut into texts of at most `length` tokens; a rest of less than
-    two is left out."""
+    """Returns documents cut into texts of at most `length` tokens; a remainder of fewer
+    than two is left out."""
     cut = [
         [*ids[at : at + length]]
         for ids in documents
@@ -286,7 +287,7 @@ def chunks(documents: Sequence[Sequence[int]], length: int) -> list[list[int]]:
 
 
 def pad(texts: Sequence[Sequence[int]], length: int, vocab: int) -> Texts:
-    """Returns texts that were read, not written, in one array of a width."""
+    """Returns texts that were read, not written, as one array of width `length`."""
     tokens = np.zeros((len(texts), length), written.id_dtype(vocab))
     for row, ids in enumerate(texts):
         tokens[row, : len(ids)] = ids

@@ -1,4 +1,4 @@
-"""Trains a draft for a target: its texts, its states, the draft, a folder.
+"""Trains a draft for a target: its texts, its states, the draft, and its folder.
 
 Everything is kept in the folder of the run: the target's states in shards, the state of
 training, the curve. A run that was stopped goes on with the same call, and a folder is
@@ -33,13 +33,13 @@ from specjax.types import Prompt
 
 WIDTH = 16  # prompts are padded to a multiple of it
 FILE = "draft.safetensors"  # of a model that transformers has no class for
-SHARE = 4  # of the target's ids an EAGLE-3 head says one in so many
+SHARE = 4  # an EAGLE-3 head proposes one in this many of the target's ids
 FREQUENT = 64  # texts at a time, whose ids are counted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The draft to train, its texts, and its training.
+    """The settings of a training: the draft, its texts, and the optimization.
 
     Attributes:
       kind: of `draft_kinds.RATES`.
@@ -52,8 +52,8 @@ class Setting:
       generate: a file of beginnings that it goes on from, None for `data`.
       texts: how many it writes; beginnings are used again where they are fewer.
       new: how many tokens it adds to each at most.
-      greedy_every: of the texts that it writes one in so many is greedy, the others are
-        sampled at temperature 1; 0 for none.
+      greedy_every: one in this many of the texts that it writes is greedy, the others
+        are sampled at temperature 1; 0 for none.
       longest: beginnings of more tokens are left out.
       held_out: texts that are measured on, of other beginnings than the rest.
       part: texts that are written or read together, and make a shard.
@@ -80,7 +80,7 @@ class Setting:
 
 
 class Material(NamedTuple):
-    """The texts of a run.
+    """The texts of a training run, as functions that return them.
 
     Attributes:
       parts: of each shard for training, a function that returns its arrays.
@@ -94,7 +94,7 @@ class Material(NamedTuple):
 
 
 def train(target: Pretrained, setting: Setting) -> dict[str, Any]:
-    """Trains a draft and writes its folder; returns what was measured last.
+    """Trains a draft and writes its folder; returns the last measurement.
 
     Raises:
       ValueError: before any work for what cannot be trained, and as `loop.train`.
@@ -143,7 +143,7 @@ def train(target: Pretrained, setting: Setting) -> dict[str, Any]:
 
 
 def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
-    """Returns the texts of a run. Raises ValueError for a file that has too few."""
+    """Returns the texts of a run. Raises ValueError for a file with too few texts."""
     if setting.data is not None:
         return read_data(target, setting, reads)
     assert setting.generate is not None  # as the command requires
@@ -188,14 +188,16 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
 
 
 def temperatures(count: int, greedy_every: int) -> np.ndarray:
-    """Returns the temperatures of texts: one in `greedy_every` has 0, the others 1."""
+    """Returns the temperatures of texts: every `greedy_every`-th has 0, the others have
+    1."""
     if greedy_every == 0:
         return np.ones(count, int)
     return (np.arange(count) % greedy_every != 0).astype(int)
 
 
 def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:
-    """Returns the texts of a file, as they are, cut to the length of the recipe."""
+    """Returns the texts of a file, unchanged except that they are cut to the length of
+    the recipe."""
     assert setting.data is not None
     read = prompts.read(setting.data, target)
     length, end = setting.recipe.length, [*target.ends[:1]]
@@ -221,7 +223,7 @@ def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:
 
 
 def shuffled(texts: list[list[int]], seed: int) -> list[list[int]]:
-    """Returns texts in an order that a seed decides."""
+    """Returns texts in an order that depends on a seed."""
     order = np.random.default_rng(seed).permutation(len(texts))
     return [texts[i] for i in order]
 
@@ -229,7 +231,7 @@ def shuffled(texts: list[list[int]], seed: int) -> list[list[int]]:
 def split(
     texts: list[list[int]], setting: Setting
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Returns the texts that are held out, an eighth at most, and the rest."""
+    """Returns the held-out texts, at most an eighth, and the rest."""
     if len(texts) < 2:
         raise ValueError(
             f"{setting.data or setting.generate} has one text: write two at least, some"
@@ -248,7 +250,7 @@ def digest_ids(texts: Sequence[Sequence[int]]) -> str:
 
 def frequent_ids(shards: Shards, vocab: int, setting: Setting) -> np.ndarray | None:
     """Returns the ids [K] that the target would emit most often in its texts,
-    ascending; None for a draft that says all."""
+    ascending; None for a draft that proposes all ids."""
     count = setting.sizes.vocab or -(-vocab // SHARE)
     if setting.kind != "eagle3" or count >= vocab:
         return None
@@ -282,7 +284,8 @@ def make_task(
     learner: Learner,
     both: tuple[Shards, Shards],
 ) -> loop.Task:
-    """Returns the task of the loop: batches of the states, and what is measured."""
+    """Returns the task of the training loop: batches of the states, and what is
+    measured."""
     shards, apart = both
     size, vocab = setting.recipe.batch, target.vocab
     place = np.arange(vocab, dtype=np.int32)
@@ -327,7 +330,7 @@ def weight_of(rows: Lesson) -> Any:
 
 
 def identity(setting: Setting, learner: Learner) -> dict[str, Any]:
-    """Returns what a run is, besides its recipe, target and texts."""
+    """Returns what identifies a run, besides its recipe, target and texts."""
     said = None if learner.ids is None else loop.digest(learner.ids)
     return {
         "kind": setting.kind,
@@ -340,7 +343,7 @@ def identity(setting: Setting, learner: Learner) -> dict[str, Any]:
 
 
 def to_json(about: dict[str, Any]) -> dict[str, Any]:
-    """Returns the same as a file has it, which knows no tuples."""
+    """Returns the same value as JSON stores it, which has no tuples."""
     return json.loads(json.dumps(about))
 
 

@@ -26,7 +26,7 @@ Numbers = Any  # an array of NumPy where texts are stored, of JAX in a program
 
 
 class Texts(NamedTuple):
-    """The texts of a target.
+    """The texts that a target wrote.
 
     Attributes:
         tokens: [N, L].
@@ -45,7 +45,7 @@ class Texts(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The texts of a target with its law.
+    """The texts of a target, with its law at every token.
 
     Attributes:
         ids: [N, L - 1, K] uint16, the target's most likely ids after each token, best
@@ -62,8 +62,8 @@ class Written(NamedTuple):
 
 
 def rows_of(whole: Any, index: np.ndarray) -> Any:
-    """Returns rows of `Texts` or `Written`, in the dtypes that a loss reads: int32 and
-    float32.
+    """Returns some rows of `Texts` or `Written`, in the dtypes that a loss reads: int32
+    and float32.
     """
 
     def wide(leaf: np.ndarray) -> np.ndarray:
@@ -83,7 +83,7 @@ def without_inputs(tokens: np.ndarray, length: np.ndarray, begun: np.ndarray) ->
 
 
 def join(parts: Sequence[Any]) -> Any:
-    """Returns several objects as one; their shapes differ in N only."""
+    """Returns several objects joined to one; their shapes differ in N only."""
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
@@ -128,7 +128,7 @@ def keep(
     about: dict[str, Any],
     batch: int = 16,
 ) -> Written:
-    """Returns texts with the target's law after each token; computed once, then read
+    """Returns texts with the target's law after each token, computed once and then read
     from `path`.
 
     Args:
@@ -238,7 +238,7 @@ def batches(part: Written, size: int = 32) -> list[Written]:
 def acceptance(
     config: forward.Config, params: Any, held_out: Mapping[str, Written]
 ) -> dict[str, float]:
-    """Returns `rates` of the target's texts, by temperature."""
+    """Returns the `rates` of the target's held-out texts, by temperature."""
     parts = {name: batches(part) for name, part in held_out.items()}
     return rates(config, params, held_out=parts, compare=compare)
 
@@ -250,14 +250,14 @@ def rates(
     held_out: Mapping[str, Sequence[Any]],
     compare: Callable[..., Comparison],
 ) -> dict[str, float]:
-    """Returns alpha of batches, by temperature.
+    """Returns alpha on batches, by temperature.
 
     For "t0" it is the share of argmaxes that equal the target's; for "t1" the mean of
     sum min(p, q).
     """
 
     @jax.jit
-    def of(params: Any, rows: Any) -> tuple[Array, Array, Array]:
+    def score_batch(params: Any, rows: Any) -> tuple[Array, Array, Array]:
         log_q, best, own = compare(config, params, rows)
         after = jnp.arange(1, own.texts.tokens.shape[1])
         here = scored_positions(own.texts) & (after >= own.texts.begun[:, None])
@@ -266,7 +266,7 @@ def rates(
 
     found = {}
     for name, rows in held_out.items():
-        same, alpha, count = np.sum([of(params, it) for it in rows], axis=0)
+        same, alpha, count = np.sum([score_batch(params, it) for it in rows], axis=0)
         best = same if name.endswith("t0") else alpha
         found[f"alpha_{name}"] = float(best / count)
     return found

@@ -74,6 +74,7 @@ def names() -> list[str]:
 
 
 def spellings() -> list[str]:
-    """Returns every rule name as a user may write it, lossy ones with their number."""
+    """Returns every rule name in the form that a user may write, lossy ones with their
+    number."""
     lossy = [f"{name}:{rule.number:g}" for name, rule in LOSSY.items()]
     return [*names(), *lossy]

@@ -21,7 +21,8 @@ from specjax.verifiers import token
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """Decides like `verifiers.token.verify`, but with another n and another residual.
+    """Decides as `verifiers.token.verify` does, but on the whole draft at once: its
+    number of kept tokens n and its residual differ.
 
     The noise must be fresh in every iteration. An iteration also uses tokens that it
     then rejects, so a token drawn again from the same noise would not be independent.
@@ -53,11 +54,13 @@ def decide(
     ratio = ratios(draft, p, q)
 
     # w_0 = 1, w_i = min(1, w_{i-1} p(x_i) / q(x_i)).
-    def walk(w: Array, r: Array) -> tuple[Array, Array]:
+    def next_weight(w: Array, r: Array) -> tuple[Array, Array]:
         return (jnp.minimum(1.0, w * r),) * 2
 
     first = jnp.ones_like(p[:, 0, 0])
-    w = jnp.stack([first, *jax.lax.scan(walk, first, ratio.T)[1]], axis=1)  # [B, G + 1]
+    w = jnp.stack(
+        [first, *jax.lax.scan(next_weight, first, ratio.T)[1]], axis=1
+    )  # [B, G + 1]
 
     # s_i = sum_x max(0, w_i p_{i+1}(x) - q_{i+1}(x)); q = 0 after the last drafted one.
     q = jnp.pad(jnp.where(live[..., None], q, 0.0), ((0, 0), (0, 1), (0, 0)))
@@ -82,14 +85,16 @@ def decide(
 
 
 def draft_law(draft: Draft, vocab: int) -> Array:
-    """Returns q [B, G, V]; a deterministic draft has all mass on its own tokens."""
+    """Returns q [B, G, V]; the law of a deterministic draft has all mass on its own
+    tokens."""
     if draft.law is None:
         return jax.nn.one_hot(draft.tokens, vocab)
     return probs.dense(draft.law)
 
 
 def ratios(draft: Draft, p: Array, q: Array) -> Array:
-    """Returns p(x_i) / q(x_i) [B, G], 0 where q is 0: such an x_i was never drawn."""
+    """Returns p(x_i) / q(x_i) [B, G], and 0 where q is 0, because such an x_i is never
+    drawn."""
     at = draft.tokens[..., None]
     p_x = jnp.take_along_axis(p[:, : at.shape[1]], at, axis=-1)[..., 0]
     q_x = jnp.take_along_axis(q, at, axis=-1)[..., 0]

@@ -28,7 +28,7 @@ from specjax.verifiers import block, token, traversal
 
 
 class Selection(NamedTuple):
-    """The path that is followed, level by level.
+    """The path that is followed in the tree, level by level.
 
     Attributes:
       group: [B, G + 1] bool, the rows of the call that agree with the path so far; 0 is
@@ -49,7 +49,7 @@ class Selection(NamedTuple):
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """Decides like `verifiers.block.verify` on siblings drawn with replacement.
+    """Decides as `verifiers.block.verify` does, on siblings drawn with replacement.
 
     The kept nodes are `Verdict.path`.
     """
@@ -126,7 +126,7 @@ def best_child_law(p: Array, q: Array, count: Array) -> tuple[Array, Array]:
     high, low = high / whole, (high - ascending) / whole
 
     # H^M - L^M = (H - L) (H^(M - 1) + H^(M - 2) L + .. + L^(M - 1)): no digits cancel.
-    def further(m: Array, sums: tuple) -> tuple:
+    def add_term(m: Array, sums: tuple) -> tuple:
         total, power = sums
         on = (m < count)[:, None]
         power = power * low
@@ -134,7 +134,7 @@ def best_child_law(p: Array, q: Array, count: Array) -> tuple[Array, Array]:
 
     ones = jnp.ones_like(low)
     most = jnp.maximum(jnp.max(count), 1)
-    total = jax.lax.fori_loop(1, most, further, (ones, ones))[0]
+    total = jax.lax.fori_loop(1, most, add_term, (ones, ones))[0]
     return rank, jnp.take_along_axis(ascending / whole * total, rank, axis=1)
 
 

@@ -21,7 +21,7 @@ UNKNOWN = "not certified"
 
 
 def combine(rule: str, draft: str | None = None, policy: str | None = None) -> str:
-    """Returns what a rule, a draft and a policy guarantee together.
+    """Returns the guarantee of a rule, a draft and a policy together.
 
     The guarantee of a lossy rule is returned as it is. The guarantee of an exact rule
     holds only if each custom part is certified; otherwise the result names the parts
@@ -36,17 +36,19 @@ def combine(rule: str, draft: str | None = None, policy: str | None = None) -> s
 
 
 def is_unknown(guarantee: str) -> bool:
-    """Tells whether a guarantee says that some part is not certified."""
+    """Returns whether a guarantee says that some part is not certified."""
     return guarantee.startswith(UNKNOWN)
 
 
 def is_certified(name: str) -> bool:
-    """Tells whether a custom part was certified with its present file content."""
+    """Returns whether a custom part was certified with the content that its file has
+    now."""
     return name in read() and read()[name] == digest(name)
 
 
 def record(name: str, passed: bool) -> None:
-    """Stores whether a custom part passed; ignores names of this package."""
+    """Stores whether a custom part passed its certificate; ignores names of this
+    package."""
     if not is_custom(name):
         return
     certified = read() | {name: digest(name)}

@@ -23,7 +23,8 @@ from specjax.verifiers import match
 
 
 def noise(key: Array, start: Array, gamma: int, vocab: int) -> Array:
-    """Returns g [B, G + 1, V] of positions start .. start + gamma, for request keys."""
+    """Returns g [B, G + 1, V] for positions start .. start + gamma, from the request
+    keys."""
     each = [keys.gumbel(key, start + slot, vocab) for slot in range(gamma + 1)]
     return jnp.stack(each, axis=1)
 
@@ -31,7 +32,8 @@ def noise(key: Array, start: Array, gamma: int, vocab: int) -> Array:
 def verify(
     target: Law, draft: Draft, noise: Array, keep_residual: bool = False
 ) -> Verdict:
-    """Keeps x_i while y_i = x_i, then adds the y of the next slot.
+    """Keeps x_i while it equals y_i, the winner of the race at its place, then adds the
+    y of the next slot.
 
     accept_prob is p_i(x_i), the acceptance probability of a draft that was drawn
     independently of the noise; residual has all its weight on the added token.
@@ -40,7 +42,8 @@ def verify(
 
 
 def acceptance(p: Array, q: Array) -> Array:
-    """Returns how often coupled draws of p and q agree: the module docstring's sum.
+    """Returns how often coupled draws of p and q agree: the sum in the module's
+    docstring.
 
     p, q: [..., V]. The result is [...] in the precision of p. Ids with p = 0 or q = 0
     add nothing.

@@ -1,4 +1,4 @@
-"""K-SEQ: tries siblings in turn by one acceptance rule, fitted to their number.
+"""K-SEQ: tries siblings in turn by one acceptance rule that depends on their number.
 
 Sun et al. (2023), https://arxiv.org/abs/2310.15141, Section 5. Each of K children drawn
 independently is accepted with probability min(1, p / (rho q)). The smallest rho for
@@ -37,7 +37,7 @@ class Node(NamedTuple):
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """Decides like `verifiers.recursive` on siblings drawn with replacement."""
+    """Decides as `verifiers.recursive` does, on siblings drawn with replacement."""
     if draft.parent is None:
         return token.verify(target, draft, noise, keep_residual)
     parent, (batch, size) = draft.parent, draft.tokens.shape
@@ -75,7 +75,8 @@ def verify(
 
 
 def node_laws(target: Law, draft: Draft, live: Array) -> Node:
-    """Returns the `Node` of every row of the call, [B, G + 1], over live children."""
+    """Returns the `Node` of every row of the call, [B, G + 1], over its live
+    children."""
     size = draft.tokens.shape[1]
     assert draft.parent is not None and draft.law is not None
     below = draft.parent[:, None] == jnp.arange(-1, size)[:, None]
@@ -87,12 +88,14 @@ def node_laws(target: Law, draft: Draft, live: Array) -> Node:
 
 
 def overlap(p: Array, q: Array, rho: Array) -> Array:
-    """Returns b [...] = sum_x min(q, p / rho), the chance that a child is accepted."""
+    """Returns b [...] = sum_x min(q, p / rho), the probability that a child is
+    accepted."""
     return jnp.minimum(1.0, jnp.minimum(q, p / rho[..., None]).sum(-1))
 
 
 def any_accepted(b: Array, count: Array) -> Array:
-    """Returns 1 - (1 - b)^K [...], the chance that one of K children is accepted."""
+    """Returns 1 - (1 - b)^K [...], the probability that one of K children is
+    accepted."""
     some = -jnp.expm1(jnp.maximum(count, 1) * jnp.log1p(-b))
     return jnp.where(count > 0, some, 0.0)
 
@@ -103,7 +106,7 @@ def solve_rho(p: Array, q: Array, count: Array) -> Array:
     The result is never below the root, so that what is left of p is not negative.
     """
 
-    def halve(_: Any, ends: tuple) -> tuple:
+    def halve_interval(_: Any, ends: tuple) -> tuple:
         low, high = ends
         middle = (low + high) / 2
         b = overlap(p, q, middle)
@@ -113,13 +116,13 @@ def solve_rho(p: Array, q: Array, count: Array) -> Array:
     one = jnp.ones(count.shape, p.dtype)
     ends = one, jnp.maximum(one, count)
     halvings = jnp.finfo(p.dtype).nmant + 4  # end at two neighbouring numbers
-    high = jax.lax.fori_loop(0, halvings, halve, ends)[1]
+    high = jax.lax.fori_loop(0, halvings, halve_interval, ends)[1]
     b = overlap(p, q, one)
     return jnp.where(any_accepted(b, count) <= b, one, high)
 
 
 def residual_weights(node: Node) -> Array:
-    """Returns what is left of p after all children were rejected, [..., V].
+    """Returns the part of p that is left after all children were rejected, [..., V].
 
     It is p - min(q, p / rho) (1 - (1 - b)^K) / b; p where there are no children, or
     where rounding leaves nothing.

@@ -57,7 +57,7 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """Decides like `verifiers.token.verify`, with lenience."""
+        """Decides as `verifiers.token.verify` does, with lenience."""
         gamma = draft.tokens.shape[1]
         p = probs.first_tokens(target, gamma)
         # Where an argmax row keeps x, its argmax replaces x, which is always accepted.
@@ -83,7 +83,7 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
 
 
 def within_lenience(p: Law, ids: Array, lenience: float) -> Array:
-    """Returns which `ids` [...] an argmax row of p [...] accepts by lenience, [...].
+    """Returns which `ids` [...] of an argmax row of p [...] lenience accepts, [...].
 
     It is False in sampled rows. At l = 1 it is False even between equal logits, because
     argmax takes the first of them and l = 1 is strict.
@@ -102,7 +102,7 @@ def relative_weights(p: Law) -> Law:
 
 
 def _scaled_law(lenience: float, draft: Draft, target: Law) -> Law:
-    """Returns l q of a draft, [B, G]: weights that sum to l."""
+    """Returns l times the law q of a draft, [B, G]: weights that sum to l."""
     q = draft.law
     if q is None:
         q = _certain_law(draft.tokens, target.logits.shape[-1])

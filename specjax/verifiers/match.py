@@ -21,13 +21,13 @@ from specjax.verifiers import token
 
 
 class Noise(NamedTuple):
-    """Uniforms in [0, 1). sample: [B, G + 1, 2], two for the draw of each slot."""
+    """Uniforms in [0, 1). sample: [B, G + 1, 2], two for the draw at each slot."""
 
     sample: Array
 
 
 def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
-    """Returns the uniforms of the iteration that starts at `start`, of keys [B]."""
+    """Returns the uniforms of the iteration that starts at `start`, from keys [B]."""
     del vocab
     key = keys.purpose(keys.iteration(key, start), keys.SAMPLE)
     return Noise(keys.uniforms(key, jnp.arange(gamma + 1), (2,)))
@@ -64,7 +64,7 @@ def keep(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdict:
 
 
 def keep_path(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdict:
-    """Returns the verdict for a tree, with y_i of the row after node i - 1.
+    """Returns the verdict on a tree, with y_i for the row after node i - 1.
 
     Its path has the nodes that agree with y.
     """

@@ -47,7 +47,8 @@ def build(with_replacement: bool = False) -> Verifier:
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """Decides like `verifiers.token.verify`; the kept nodes are the verdict's path.
+        """Decides as `verifiers.token.verify` does; the kept nodes are the verdict's
+        path.
 
         A child whose own law gives it probability 0 was not drawn from that law. It
         counts as certain, and is judged by a law with all mass on it; so are all
@@ -61,7 +62,7 @@ def build(with_replacement: bool = False) -> Verifier:
         def next_child(at: Array, after: Array) -> Array:
             return trees.next_child(parent, live, at, after)
 
-        def goes_on(walk: Walk) -> Array:
+        def has_siblings(walk: Walk) -> Array:
             return (walk.child < size).any()
 
         def step(walk: Walk) -> Walk:
@@ -92,7 +93,7 @@ def build(with_replacement: bool = False) -> Verifier:
 
         walk = initial_walk(target, draft, next_child)
         if size:
-            walk = jax.lax.while_loop(goes_on, step, walk)
+            walk = jax.lax.while_loop(has_siblings, step, walk)
         extra = probs.pick(walk.r, noise.sample)
         tokens = path_tokens(draft, walk.path, walk.n, extra)
         residual = walk.r if keep_residual else None
@@ -115,7 +116,8 @@ def initial_walk(target: Law, draft: Draft, next_child: Any) -> Walk:
 
 
 def node_law(draft: Draft, node: Array, vocab: int) -> Array:
-    """Returns q [B, V], the law of a node without siblings before it; 0 if certain."""
+    """Returns q [B, V], the law of a node without siblings before it; 0 if the node is
+    certain."""
     size = draft.tokens.shape[1]
     if draft.law is None or not size:
         return jnp.zeros((node.shape[0], vocab))
@@ -123,21 +125,23 @@ def node_law(draft: Draft, node: Array, vocab: int) -> Array:
 
 
 def proposal(q: Array, x: Array) -> Array:
-    """Returns the law [B, V] that judges child x [B]: q, or certainty if q(x) = 0."""
+    """Returns the law [B, V] by which child x [B] is judged: q, or certainty if q(x) =
+    0."""
     certain = q[jnp.arange(x.size), x] <= 0
     sure = jax.nn.one_hot(x, q.shape[-1], dtype=q.dtype)
     return jnp.where(certain[:, None], sure, q)
 
 
 def residual_law(r: Array, q: Array) -> Array:
-    """Returns norm(max(0, r - q)) [B, V]; r where rounding leaves nothing."""
+    """Returns norm(max(0, r - q)) [B, V], or r where rounding leaves nothing."""
     left = jnp.maximum(r - q, 0.0)
     mass = left.sum(-1, keepdims=True)
     return jnp.where(mass > 0, left / jnp.where(mass > 0, mass, 1.0), r)
 
 
 def exclude(q: Array, x: Array) -> Array:
-    """Returns q [B, V] conditioned on not being x [B]; 0 where q has no other id."""
+    """Returns q [B, V] conditioned on any id other than x [B]; 0 where q has no other
+    id."""
     left = q.at[jnp.arange(x.size), x].set(0.0)
     mass = left.sum(-1, keepdims=True)
     return left / jnp.where(mass > 0, mass, 1.0)

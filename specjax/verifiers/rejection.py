@@ -18,7 +18,8 @@ from specjax.verifiers import block, token
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """Decides like `verifiers.token.verify`, with these acceptances and residual p."""
+    """Decides as `verifiers.token.verify` does, with the acceptances of this rule, and
+    with p as the residual."""
     gamma = draft.tokens.shape[1]
     live = jnp.arange(gamma) < draft.num[:, None]
     p, q = probs.dense(target), block.draft_law(draft, target.logits.shape[-1])

@@ -86,7 +86,7 @@ def build_verify(squash: Callable, extra_weights: Callable) -> Callable:
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """Decides like `verifiers.token.verify`, with p^ and q^."""
+        """Decides as `verifiers.token.verify` does, with p^ and q^."""
         gamma, vocab = draft.tokens.shape[1], target.logits.shape[-1]
         live = jnp.arange(gamma) < draft.num[:, None]
         p_x = at(probs.first_tokens(target, gamma), draft.tokens)
@@ -109,7 +109,8 @@ def build_verify(squash: Callable, extra_weights: Callable) -> Callable:
 
 
 def _extra_weights(row: Law, p: Array, q: Array, whole: Array) -> Array:
-    """Returns the weights of Eq. 7, or p^, or equal ones: the first that is not empty.
+    """Returns the weights of Eq. 7, or p^, or equal ones: the first of these that is
+    not all 0.
 
     q^ is 0 after a fully accepted draft. NaN counts as 0.
     """
@@ -179,10 +180,10 @@ def law(logits: Array, sampling: Sampling) -> Law:
         return probs.standardize(logits, sampling)
     rows, vocab = logits.shape[:-1], logits.shape[-1]
 
-    def full() -> tuple[Array, ...]:
+    def read_full_law() -> tuple[Array, ...]:
         return tuple(probs.standardize(logits, sampling)[1:6])
 
-    def plain() -> tuple[Array, ...]:
+    def read_scaled_law() -> tuple[Array, ...]:
         temperature = sampling.temperature.reshape(-1, *(1,) * (logits.ndim - 2))
         scale = jnp.broadcast_to(1 / temperature, rows)
         zero = jnp.zeros_like(scale)
@@ -190,7 +191,7 @@ def law(logits: Array, sampling: Sampling) -> Law:
         return scale, zero, zero - jnp.inf, last, zero
 
     greedy = jnp.any(sampling.temperature == 0)
-    return Law(logits, *jax.lax.cond(greedy, full, plain))
+    return Law(logits, *jax.lax.cond(greedy, read_full_law, read_scaled_law))
 
 
 def raw_logits(law: Law) -> Array:
@@ -214,7 +215,7 @@ def _unit_law(law: Law) -> Law:
 
 
 def _rejected_weights(draft: Draft, n: Array, vocab: int, dense: Callable) -> Array:
-    """Returns q^ [B, V] of the first rejected token, 0 where none was rejected."""
+    """Returns q^ [B, V] of the first rejected token; 0 where none was rejected."""
     if draft.law is None or draft.tokens.shape[1] == 0:
         return token.rejected_law(draft, n, vocab)
     q = dense(probs.take(draft.law, jnp.minimum(n, draft.tokens.shape[1] - 1)))

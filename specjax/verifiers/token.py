@@ -1,4 +1,5 @@
-"""The verifier of Algorithm 1: accepts drafted tokens in turn, redraws the rejected.
+"""The verifier of Algorithm 1: accepts drafted tokens in turn, and redraws the first
+rejected one.
 
 p is the target, q the drafter, as in Leviathan et al. (2023), Sections 2.3 and A.1.
 Axes: B rows, G = gamma, V vocabulary.
@@ -27,7 +28,7 @@ class Noise(NamedTuple):
 
 
 def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
-    """Returns the uniforms of the iteration that starts at `start`, of keys [B]."""
+    """Returns the uniforms of the iteration that starts at `start`, from keys [B]."""
     del vocab
     coins = [(keys.ACCEPT, slot) for slot in range(gamma)]
     u = keys.uniforms_by_name(keys.iteration(key, start), [*coins, (keys.SAMPLE, 0)])
@@ -86,7 +87,8 @@ def trial(target: Law, draft: Draft) -> laws.Trial:
 
 
 def emit(draft: Draft, n: Array, extra: Array) -> Array:
-    """Returns `Verdict.tokens` [B, G + 1]: n [B] drafted ones, then `extra`, then 0."""
+    """Returns `Verdict.tokens` [B, G + 1]: n [B] drafted tokens, then `extra`, then
+    0."""
     n = n[:, None]
     drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
     slots = jnp.arange(drafted.shape[1])

@@ -50,7 +50,7 @@ def build(with_replacement: bool = False) -> Verifier:
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """Decides like `verifiers.recursive`, from the leaves up.
+        """Decides as `verifiers.recursive` does, but from the leaves up.
 
         The noise must be fresh in every iteration, as for `verifiers.block`.
         """
@@ -68,6 +68,7 @@ def build(with_replacement: bool = False) -> Verifier:
         draft = Draft(tokens, num, law, of.parent)
         verdict = decide(target, draft, token.Noise(of.accept, of.u))
         n, path = verdict.num_accepted, verdict.path
+        assert path is not None  # as of trees
         extra = jnp.take_along_axis(verdict.tokens, n[:, None], axis=1)[:, 0]
         return [path, n, verdict.accept_prob, extra]
 

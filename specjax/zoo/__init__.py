@@ -53,7 +53,7 @@ ENDS = {"code": (START, END), "t5": (t5.PAD, t5.END), "speech": (28, 27)}
 
 def read_config(path: Path, metadata: dict[str, str], dtype: str) -> tuple[str, Config]:
     """Returns the family's name and the sizes in a file's metadata. Raises ValueError
-    if it has none, or some that no model has."""
+    for a file without sizes, or with sizes that no model has."""
     if "config" not in metadata:
         raise ValueError(
             f"{path} has no sizes: write it with specjax.zoo.save, or name a folder"
@@ -82,15 +82,15 @@ def save(
 
     Args:
       bits: 16, in bfloat16; or 8, matrices as int8 with a scale for each output, by
-        `rounding.pack`.
+        `rounding.pack_arrays`.
       more: arrays that are written as they are.
 
     Raises:
-      ValueError: other bits; and of eight, as `pack`.
+      ValueError: `bits` is another number; with 8 bits, as `pack_arrays` does.
     """
     flat = flatten_dict(params, sep="/")
     if bits == 8:
-        stored = rounding.pack(flat)
+        stored = rounding.pack_arrays(flat)
     elif bits == 16:
         stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
     else:
@@ -115,8 +115,8 @@ def tokenizer_file(vocab: int) -> Path | None:
 
 def ends(config: Config) -> tuple[int | None, int | None]:
     """Returns the ids that a text of a model in the bundled format starts and ends
-    with; None for images, all of one size, and for a Whisper that is not bundled, whose
-    tokenizer knows them."""
+    with; None for images, which all have one size, and for a Whisper that is not
+    bundled, whose tokenizer has them."""
     family = families.of(config)
     if config.vocab == IMAGE_VOCAB:
         return None, None
@@ -126,8 +126,8 @@ def ends(config: Config) -> tuple[int | None, int | None]:
 
 
 def ngrams(path: Path = FOLDER / "bigram.safetensors") -> NGram:
-    """Reads a table of `save_ngrams`; the bundled one has bigrams, and unigrams in row
-    0."""
+    """Reads a table that `save_ngrams` wrote; the bundled one has bigrams, and unigrams
+    in row 0."""
     flat = load_file(path)
     wide = {k: v.astype(jnp.float32) for k, v in flat.items() if v.dtype == jnp.float16}
     ids = flat["ids"].astype(jnp.int32)

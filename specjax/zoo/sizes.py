@@ -1,4 +1,4 @@
-"""The sizes of a model in the metadata of a bundled file: JSON, which is checked."""
+"""The sizes of a model in the metadata of a bundled file, as JSON that is checked."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from specjax.models.families import Config
 
 
 def metadata(config: Config) -> dict[str, str]:
-    """Returns the metadata that `read` reads. Raises ValueError as `families.of`.
+    """Returns the metadata that `read` reads. Raises ValueError as `families.of` does.
 
     What a head taps is not a size of the model, and is left out.
     """
@@ -47,15 +47,15 @@ WANTED = {
 
 
 def _to_json(sizes: Any) -> Any:
-    """Returns a NamedTuple of sizes as what JSON holds: objects and lists."""
+    """Returns a NamedTuple of sizes as JSON: objects and lists."""
     if hasattr(sizes, "_asdict"):
         return {name: _to_json(value) for name, value in sizes._asdict().items()}
     return list(sizes) if isinstance(sizes, tuple) else sizes
 
 
 def _read(sizes: Any, kind: Any, name: str = "its sizes") -> Any:
-    """Returns the NamedTuple of this kind that an object of JSON holds. Raises
-    ValueError for any other."""
+    """Returns the NamedTuple of this kind that a JSON object describes. Raises
+    ValueError for any other object."""
     if not isinstance(sizes, Mapping):
         raise ValueError(f"{name} are {type(sizes).__name__}, not an object")
     hints = get_type_hints(kind)
@@ -73,8 +73,8 @@ def is_size(value: Any) -> bool:
 
 
 def _value(value: Any, hint: Any, name: str) -> Any:
-    """Returns a field's value. hint: its annotation: one kind, or one kind or None.
-    Raises ValueError for another value."""
+    """Returns the value of a field. hint: the annotation of the field: a type, or a
+    type or None. Raises ValueError for another value."""
     if isinstance(hint, UnionType):
         (hint,) = set(get_args(hint)) - {NoneType}
         if value is None:

@@ -19,7 +19,7 @@ MOST, LENGTHS, END = 6, (5, 1, 3), 7
 
 
 @functools.cache
-def whole(case: Case):
+def whole_text_logits(case: Case):
     """Returns (row, text) -> logits [V] of a whole text, without a cache."""
     size = max(LENGTHS) + MOST
     run = jax.jit(functools.partial(case.whole, case.config))
@@ -35,19 +35,20 @@ def whole(case: Case):
 
 @pytest.mark.parametrize(
     "case",
-    slow.unless(lambda case: case.name in ("gpt", "t5"), CASES),
+    slow.mark_slow_unless(lambda case: case.name in ("gpt", "t5"), CASES),
     ids=lambda case: case.name,
 )
 def test_texts_are_those_of_the_definition(case):
-    """Prompts of different lengths; a call of a tree and whole texts round apart."""
+    """Prompts have different lengths; a call of a tree and a call of a whole text round
+    differently."""
     world = case.world()
     length = np.ones(B, int) if case.name == "t5" else np.array(LENGTHS)
     prompt = Prompt(jnp.asarray(model_cases.TOKENS), jnp.int32(length), case.inputs())
     divisor = settings.divisors(CONFIG.length_penalty, MOST)
     limits = Limits(jnp.full(B, MOST), jnp.full((B, 1), END), jnp.asarray(divisor))
     expected = [
-        beam_worlds.by_definition(
-            functools.partial(whole(case), row),
+        beam_worlds.search_by_definition(
+            functools.partial(whole_text_logits(case), row),
             model_cases.TEXTS[row][: length[row]],
             width=CONFIG.width,
             most=MOST,

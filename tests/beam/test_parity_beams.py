@@ -1,4 +1,4 @@
-"""Beams and scores as transformers finds them, of random models that it writes.
+"""Beams and scores of random models are those of transformers, which writes the models.
 
 One batch of different lengths here and one row at a time there.
 """
@@ -40,9 +40,9 @@ def written(request, tmp_path_factory) -> theirs.Written:
     return theirs.write(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def their_beams(written: theirs.Written, config: BeamConfig, ends) -> list:
+def search_by_transformers(written: theirs.Written, config: BeamConfig, ends) -> list:
     """Returns the texts and the scores of each row."""
-    about, _ = theirs.heard(written.called, written.vocab)
+    about, _ = theirs.make_inputs(written.called, written.vocab)
     rows = []
     for prompt, more in zip(theirs.prompts(written.called), about, strict=True):
         ids = torch.tensor([prompt])
@@ -60,10 +60,12 @@ def their_beams(written: theirs.Written, config: BeamConfig, ends) -> list:
 
 @pytest.mark.parametrize("config", SETTINGS, ids=lambda it: f"width{it.width}")
 def test_beams_and_scores_are_those_of_transformers(written, config):
-    """Alone, and with the first layer as the draft."""
+    """Both without a draft and with the first layer as the draft."""
     checkpoint = checkpoints.load(written.folder)
     prompt = make_prompt(theirs.prompts(written.called))
-    prompt = prompt._replace(inputs=theirs.heard(written.called, written.vocab)[1])
+    prompt = prompt._replace(
+        inputs=theirs.make_inputs(written.called, written.vocab)[1]
+    )
     batch = theirs.BATCH
     limits = Limits(
         most=jnp.full(batch, theirs.NEW),
@@ -74,7 +76,7 @@ def test_beams_and_scores_are_those_of_transformers(written, config):
     if target.portion is not None:
         target = llama.build(checkpoint.config, 512)
     params = Params(*[checkpoint.params] * 2)
-    expected = their_beams(written, config, checkpoint.ends)
+    expected = search_by_transformers(written, config, checkpoint.ends)
     for draft in (None, first):
         run = jax.jit(search.build(target, draft, config))
         got = jax.device_get(run(params, prompt, limits))

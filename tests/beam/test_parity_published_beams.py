@@ -48,7 +48,7 @@ def load(name: str) -> Pretrained:
     return specjax.load(name)
 
 
-def theirs(target: Pretrained, kind: str, folder):
+def load_transformers(target: Pretrained, kind: str, folder):
     """Returns the model of transformers with the same weights."""
     checkpoints.save(folder / "written", target)
     return getattr(transformers, kind).from_pretrained(folder / "written").eval()
@@ -64,7 +64,9 @@ def check(texts: list[list[int]], scores: list[float], wanted) -> None:
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory):
     target = load("smollm2")
-    return target, theirs(target, "LlamaForCausalLM", tmp_path_factory.mktemp("llama"))
+    return target, load_transformers(
+        target, "LlamaForCausalLM", tmp_path_factory.mktemp("llama")
+    )
 
 
 @pytest.mark.parametrize("config", SETTINGS, ids=lambda it: f"width{it.width}")
@@ -91,12 +93,12 @@ def test_of_answers(chat, config):
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory):
     target, folder = load("t5_target"), tmp_path_factory.mktemp("t5")
-    return target, theirs(target, "T5ForConditionalGeneration", folder)
+    return target, load_transformers(target, "T5ForConditionalGeneration", folder)
 
 
 @pytest.mark.parametrize("config", SETTINGS, ids=lambda it: f"width{it.width}")
 def test_of_translations_and_summaries(translator, config):
-    """Alone and with a draft."""
+    """Both without and with a draft."""
     target, model = translator
     options = config._asdict() | {"best": config.width, "new_tokens": MOST}
     for text in ENGLISH:
@@ -117,7 +119,7 @@ def test_of_translations_and_summaries(translator, config):
 @pytest.fixture(scope="module")
 def listener(tmp_path_factory):
     target, folder = load("whisper-base"), tmp_path_factory.mktemp("whisper")
-    return target, theirs(target, "WhisperForConditionalGeneration", folder)
+    return target, load_transformers(target, "WhisperForConditionalGeneration", folder)
 
 
 @pytest.mark.parametrize("config", SETTINGS, ids=lambda it: f"width{it.width}")

@@ -1,4 +1,4 @@
-"""Beam search by its definition, and the same beams and scores with drafts.
+"""Beam search equals its definition, and gives the same beams and scores with drafts.
 
 Models are random tables of contexts, whose logits are the same bits in calls of every
 size, so that beams and scores of both searches must be equal, and not nearly equal.
@@ -54,7 +54,7 @@ MORE = [
 
 
 class Case(NamedTuple):
-    """Random models of a shape and what they are searched with.
+    """Random models of a shape, and the prompts and limits of their searches.
 
     target, draft: [M, R, V]. prompt, limits: of B rows."""
 
@@ -66,8 +66,8 @@ class Case(NamedTuple):
 
 @functools.cache
 def case(shape: Shape, models: int, seed: int = 0) -> Case:
-    """Drafts are the targets with more or less noise: some nearly always right, some
-    never."""
+    """The drafts are the targets with different amounts of noise: some nearly always
+    right, some never."""
     rng = np.random.default_rng(seed)
     size = models, beam_worlds.CONTEXTS, shape.vocab
     target, noise = (1.5 * rng.normal(size=size) for _ in range(2))
@@ -83,24 +83,27 @@ def case(shape: Shape, models: int, seed: int = 0) -> Case:
     )
 
 
-def found(shape: Shape, models: int, *, drafted: bool, seed: int = 0) -> search.Found:
-    """Searches with all models of a shape in one program: arrays [M, B, ...]."""
+def search_models(
+    shape: Shape, models: int, *, drafted: bool, seed: int = 0
+) -> search.Found:
+    """Searches with all models of a shape in one program; the arrays are [M, B,
+    ...]."""
     its, model = case(shape, models, seed), beam_worlds.context_model(shape.vocab)
     run = search.build(model, model if drafted else None, shape.config)
 
     @jax.jit
     @jax.vmap
-    def each(target, draft):
+    def search_model(target, draft):
         return run(Params(target, draft), its.prompt, its.limits)
 
-    return jax.device_get(each(its.target, its.draft))
+    return jax.device_get(search_model(its.target, its.draft))
 
 
-plain = functools.cache(functools.partial(found, drafted=False))
+plain = functools.cache(functools.partial(search_models, drafted=False))
 
 
-def differing(got: search.Found, wanted: search.Found) -> int:
-    """Returns of how many models any text, score or number of steps differs."""
+def count_differences(got: search.Found, wanted: search.Found) -> int:
+    """Returns for how many models a text, a score or the number of steps differs."""
     names = "tokens", "length", "score", "steps"
     unlike = [
         (getattr(got, name) != getattr(wanted, name)).reshape(len(got.calls), -1)
@@ -112,7 +115,7 @@ def differing(got: search.Found, wanted: search.Found) -> int:
 def check_definition(shape: Shape, models: int, got: search.Found) -> None:
     its = case(shape, models)
     for m, row in np.ndindex(models, len(LENGTHS)):
-        texts, steps = beam_worlds.by_definition(
+        texts, steps = beam_worlds.search_by_definition(
             beam_worlds.context_logits(its.target[m]),
             np.asarray(its.prompt.tokens)[row, : LENGTHS[row]].tolist(),
             width=shape.config.width,
@@ -136,10 +139,10 @@ def test_beams_are_those_of_the_definition(shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_with_a_draft_beams_and_scores_are_the_same_to_the_last_bit(shape):
-    """Prompts of three lengths in a batch, with limits and ends of their own; the
-    searches of a batch take different numbers of calls."""
-    expected, got = plain(shape, MODELS), found(shape, MODELS, drafted=True)
-    assert differing(got, expected) == 0
+    """A batch has prompts of three lengths, each with its own limit and ends; its
+    searches take different numbers of calls."""
+    expected, got = plain(shape, MODELS), search_models(shape, MODELS, drafted=True)
+    assert count_differences(got, expected) == 0
     assert (expected.calls == expected.steps).all()
     assert (got.calls <= got.steps).all() and (got.calls >= 1).all()
     assert got.calls.sum() < 0.9 * got.steps.sum()
@@ -149,10 +152,15 @@ def test_with_a_draft_beams_and_scores_are_the_same_to_the_last_bit(shape):
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [*SHAPES, *MORE])
 def test_of_a_thousand_models_none_differs(shape):
-    """100 of each shape."""
+    """100 models of each shape are compared."""
     for seed in range(5):
-        expected = found(shape, MODELS, drafted=False, seed=seed)
-        assert differing(found(shape, MODELS, drafted=True, seed=seed), expected) == 0
+        expected = search_models(shape, MODELS, drafted=False, seed=seed)
+        assert (
+            count_differences(
+                search_models(shape, MODELS, drafted=True, seed=seed), expected
+            )
+            == 0
+        )
     check_definition(shape, MODELS, plain(shape, MODELS))
 
 
@@ -162,13 +170,14 @@ def test_a_perfect_draft_takes_a_call_for_every_level_and_one_more():
     run = search.build(model, model, shape.config)
     same = jax.jit(jax.vmap(lambda p: run(Params(p, p), its.prompt, its.limits)))
     got = jax.device_get(same(its.target))
-    assert differing(got, plain(shape, MODELS)) == 0
+    assert count_differences(got, plain(shape, MODELS)) == 0
     # Four steps a call; beams of which some end are fewer than were drafted.
     assert (got.calls == -(-got.steps // 4)).all()
 
 
 def test_of_equal_scores_the_lowest_id_comes_first():
-    """A model without preferences: ids in their order, however many are drafted."""
+    """A model without preferences gives ids in their order, whatever the number of
+    drafted tokens."""
     shape = Shape(BeamConfig(3, 2, 5), eos=((6,),) * 3)
     model, its = beam_worlds.context_model(shape.vocab), case(shape, 1)
     flat = np.zeros_like(its.target[0])
@@ -180,7 +189,8 @@ def test_of_equal_scores_the_lowest_id_comes_first():
 
 
 def test_the_steps_of_a_call_sort_no_vocabulary():
-    """XLA would, which takes milliseconds, if a slice were in its way."""
+    """XLA would sort it, which takes milliseconds, if a slice came before the
+    selection."""
     shape = Shape(BeamConfig(2, 2, 4), vocab=4096)
     model, its = beam_worlds.context_model(shape.vocab), case(shape, 1)
     run = jax.jit(search.build(model, model, shape.config))
@@ -282,7 +292,7 @@ DRAFTED = {
 
 
 def mutate(monkeypatch, module, old: str, new: str) -> None:
-    """Puts the module's own code, with one expression replaced, in its place."""
+    """Replaces a module's code by the same code with one expression changed."""
     source = inspect.getsource(module)
     assert source.count(old) == 1, f"{old!r} is not once in {module.__name__}"
     wrong = dict(vars(module))
@@ -302,19 +312,24 @@ def mutants(wrong: dict) -> list:
     ]
 
 
-def caught(shape: Shape, drafted: bool) -> bool:
-    return differing(found(shape, MODELS, drafted=drafted), plain(shape, MODELS)) > 0
+def is_caught(shape: Shape, drafted: bool) -> bool:
+    return (
+        count_differences(
+            search_models(shape, MODELS, drafted=drafted), plain(shape, MODELS)
+        )
+        > 0
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("module", "old", "new"), mutants(PLAIN))
 def test_a_wrong_step_is_seen(monkeypatch, module, old, new):
-    """By the texts of the definition, which the right code has."""
+    """The texts of the definition show it; the right code gives these texts."""
     shapes = SHAPES[0], SHAPES[2]  # the second stops as soon as enough texts end
     for shape in shapes:
         plain(shape, MODELS)
     mutate(monkeypatch, module, old, new)
-    assert any(caught(shape, drafted=False) for shape in shapes)
+    assert any(is_caught(shape, drafted=False) for shape in shapes)
 
 
 @pytest.mark.slow
@@ -322,13 +337,13 @@ def test_a_wrong_step_is_seen(monkeypatch, module, old, new):
 def test_a_wrong_verification_is_seen(monkeypatch, module, old, new):
     plain(SHAPES[0], MODELS)
     mutate(monkeypatch, module, old, new)
-    assert caught(SHAPES[0], drafted=True)
+    assert is_caught(SHAPES[0], drafted=True)
 
 
 @pytest.mark.slow
 def test_the_code_without_a_change_is_not_seen(monkeypatch):
     mutate(monkeypatch, search, "walk.going & exact", "exact & walk.going")
-    assert not caught(SHAPES[0], drafted=True)
+    assert not is_caught(SHAPES[0], drafted=True)
 
 
 WRONG: list[tuple[dict, str]] = [

@@ -1,4 +1,4 @@
-"""Folders of faster-whisper read as the Whispers that were written into them."""
+"""Folders of faster-whisper are read as the Whispers from which they were written."""
 
 import json
 import struct
@@ -24,7 +24,8 @@ def text(name: str) -> bytes:
 
 
 def variables(params) -> dict[str, np.ndarray]:
-    """As its converter lays them out: attention's matrices one above the other."""
+    """Returns the arrays as its converter lays them out, with the matrices of attention
+    stacked."""
     flat = {x: np.asarray(v).T for x, v in flatten_dict(params, sep="/").items()}
     named = {}
     for name, source in ctranslate2._names(CONFIG, {}).sources.items():
@@ -62,7 +63,7 @@ def params():
     return tiny_whisper.weights(CONFIG, seed=3)
 
 
-def in_eight_bits(name: str, value: np.ndarray) -> dict[str, np.ndarray]:
+def quantize_rows(name: str, value: np.ndarray) -> dict[str, np.ndarray]:
     scale = 127 / np.abs(value).max(axis=1)
     return {name: np.int8(np.rint(value * scale[:, None])), f"{name}_scale": scale}
 
@@ -75,7 +76,7 @@ def test_weights_are_those_that_were_written(tmp_path, params, kind, most):
     if kind == "int8":
         wide = [x for x in arrays if arrays[x].ndim == 2 and "position" not in x]
         for name in wide:
-            arrays |= in_eight_bits(name, arrays[name])
+            arrays |= quantize_rows(name, arrays[name])
     else:
         cast = [x for x in arrays if arrays[x].ndim]
         arrays |= {name: arrays[name].astype(kind) for name in cast}

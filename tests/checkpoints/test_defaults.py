@@ -19,7 +19,7 @@ from tests.support import format_defaults as table
 ROOT = Path(specjax.__file__).parent
 # What asks for a key of a file, which is its first argument or its second.
 READS = {"get", "size", "truth", "token", "tokens", "number", "number_or_none"}
-READS |= {"value_of", "list_of"}
+READS |= {"read_value", "read_list"}
 
 
 def rows(of: dict) -> list:
@@ -30,7 +30,7 @@ def rows(of: dict) -> list:
     ]
 
 
-def held(fields: dict, tensors: tuple = ()) -> Contents:
+def make_contents(fields: dict, tensors: tuple = ()) -> Contents:
     whole = Tensor((300, 32), "F32", 0, 0)
     named = {"token_embd.weight": whole} | dict.fromkeys(tensors, whole)
     return Contents(Path("a.gguf"), fields, named)
@@ -44,9 +44,9 @@ def read_or_refused(read, *args):
         return str(error)
 
 
-def differs(read, row, without: dict, key: str) -> None:
-    """The same without the key as with what the format's reader takes for it, and not
-    with another."""
+def check_default(read, row, without: dict, key: str) -> None:
+    """Asserts that a missing key means the value that the format's reader takes for it,
+    and not another value."""
     missing = read_or_refused(read, without)
     assert missing == read_or_refused(read, without | {key: row.value}), row
     assert missing != read_or_refused(read, without | {key: row.other}), row
@@ -74,17 +74,17 @@ def test_a_header_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
     stated["general.architecture"] = kind
 
     def read(fields: dict) -> dict:
-        read = gguf.fields_of(held(fields))
+        read = gguf.config_fields(make_contents(fields))
         return read | {"config": names_llama.read_config(read, "float32")}
 
     assert isinstance(read(stated), dict)
-    differs(read, row, stated, f"{kind}.{row.key}")
+    check_default(read, row, stated, f"{kind}.{row.key}")
 
 
 @pytest.mark.parametrize("kind", gguf.KINDS)
 def test_no_default_of_transformers_stands_for_a_key_of_gguf(kind):
     stated = {f"{kind}.{x}": y for x, y in SIZES.items()}
-    fields = gguf.fields_of(held(stated | {"general.architecture": kind}))
+    fields = gguf.config_fields(make_contents(stated | {"general.architecture": kind}))
     assert names_llama.KINDS[gguf.KINDS[kind]].read.keys() <= fields.keys()
 
 
@@ -110,12 +110,12 @@ def test_a_tokenizer_without_a_key_is_read_as_llama_cpp_reads_it(kind, row):
         stated[f"{at}scores"] = [-1.0 * i for i in range(300)]
 
     def read(fields: dict) -> tuple:
-        of = held(fields)
+        of = make_contents(fields)
         config = tokenizer.config(of)
         return config, vocabulary(of), build(library, of, config).to_str()
 
     assert isinstance(read(stated), tuple)
-    differs(read, row, stated, at + row.key)
+    check_default(read, row, stated, at + row.key)
 
 
 WITH = {
@@ -138,7 +138,7 @@ def test_a_config_without_a_field_is_read_as_transformers_reads_it(kind, row):
         return config, family.ends(fields, config)
 
     assert isinstance(read(stated), tuple)
-    differs(read, row, stated, row.key)
+    check_default(read, row, stated, row.key)
 
 
 def test_the_table_has_every_field_with_a_default():
@@ -148,8 +148,9 @@ def test_the_table_has_every_field_with_a_default():
         assert {*of.read, *of.only} - sizes == stated, kind
 
 
-def keys_in(path: Path) -> set[str]:
-    """The keys that a module asks for by their names; of f-strings, as written."""
+def keys_read_by(path: Path) -> set[str]:
+    """Returns the keys that a module reads by name; those in f-strings as they are
+    written."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if not isinstance(node, ast.Call):
@@ -180,6 +181,6 @@ def test_every_key_with_a_default_has_its_line():
         module = path.relative_to(ROOT).as_posix()
         known = lines.get(module, tabled if "/names_" in module else set())
         asked = table.ASKED.get(module, {})
-        found = keys_in(path)
+        found = keys_read_by(path)
         assert found <= known | asked.keys(), f"{module} needs lines in format_defaults"
         assert asked.keys() <= found, f"lines of {module} that stand for nothing"

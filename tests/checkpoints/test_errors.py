@@ -32,8 +32,8 @@ CODE = gpt.Config(13, 8, 16, 1, 2)
 Break = Callable[[Path], Path | None]  # what it returns is to be read instead
 
 
-def bundled(folder: Path, config=CODE) -> Path:
-    zoo.save(folder / "mine.safetensors", config, folders.params_of(config))
+def save_bundled(folder: Path, config=CODE) -> Path:
+    zoo.save(folder / "mine.safetensors", config, folders.random_params(config))
     return folder / "mine.safetensors"
 
 
@@ -42,9 +42,9 @@ WHOLE: dict[str, Callable[[Path], Path]] = {
         name: lambda folder, n=name: write_folder(folder, n) for name in folders.CONFIGS
     },
     "shards": lambda folder: write_folder(folder, most=3000),
-    "bundled": bundled,
-    "bundled t5": lambda folder: bundled(folder, t5x_files.CONFIG),
-    "bundled llama": lambda folder: bundled(folder, tiny_llama.GEMMA3),
+    "bundled": save_bundled,
+    "bundled t5": lambda folder: save_bundled(folder, t5x_files.CONFIG),
+    "bundled llama": lambda folder: save_bundled(folder, tiny_llama.GEMMA3),
     "nothing": lambda folder: folder,
     **{
         layout.__name__: lambda folder, layout=layout: layout(folder / STEP, arrays())
@@ -57,22 +57,22 @@ LAYOUTS = {layout.__name__ for layout in t5x_files.LAYOUTS}
 # Ways to break one.
 
 
-def holds(file: str, content: bytes | str) -> Break:
+def write_content(file: str, content: bytes | str) -> Break:
     data = content.encode() if isinstance(content, str) else content
     return lambda folder: (folder / file).write_bytes(data) and None
 
 
 def short(pattern: str, end: int) -> Break:
-    """The last file that is called so ends too early."""
+    """Returns a break that cuts off the end of the last file with such a name."""
 
-    def cut(folder: Path) -> None:
+    def cut_file(folder: Path) -> None:
         file = sorted(folder.rglob(pattern))[-1]
         file.write_bytes(file.read_bytes()[:end])
 
-    return cut
+    return cut_file
 
 
-def lacks(*patterns: str) -> Break:
+def remove_files(*patterns: str) -> Break:
     def remove(folder: Path) -> None:
         for path in [path for name in patterns for path in folder.rglob(name)]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -80,8 +80,9 @@ def lacks(*patterns: str) -> Break:
     return remove
 
 
-def adapter(name: str, *more: str) -> Break:
-    """What peft writes, beside other files; `name` is read, the folder where empty."""
+def write_adapter(name: str, *more: str) -> Break:
+    """Returns a break that writes what peft writes; `name` is read, or the folder where
+    it is empty."""
 
     def write(folder: Path) -> Path:
         save_file({"q.lora_A": np.zeros((2, 4), np.float32)}, folder / ADAPTED)
@@ -94,14 +95,15 @@ def adapter(name: str, *more: str) -> Break:
 
 
 def lists_another(folder: Path) -> None:
-    """The index says that a shard has an array."""
+    """Adds an array to the index that no shard has."""
     index = json.loads((folder / INDEX).read_text())
     index["weight_map"]["shared.scale"] = "model-00001-of-00019.safetensors"
     (folder / INDEX).write_text(json.dumps(index))
 
 
-def tells(**metadata) -> Break:
-    """A bundled file's metadata; a dict changes sizes, `...` takes one away."""
+def change_metadata(**metadata) -> Break:
+    """Returns a break that changes the metadata of a bundled file; a dict changes
+    sizes, and `...` removes a key."""
 
     def write(file: Path) -> None:
         with safe_open(file, "np") as opened:
@@ -117,18 +119,18 @@ def tells(**metadata) -> Break:
 
 
 def tree(**target) -> Break:
-    """A T5X checkpoint in one file holds these parameters instead."""
+    """Returns a break that puts these parameters into a T5X checkpoint in one file."""
     return lambda folder: write_tree(folder / TREE, target)
 
 
-def shaped(name: str, *shape: int) -> Break:
+def write_shape(name: str, *shape: int) -> Break:
     flat = arrays() | {name: np.zeros(shape, np.float32)}
-    return lambda folder: write_tree(folder / TREE, t5x_files.nested(flat))
+    return lambda folder: write_tree(folder / TREE, t5x_files.nest(flat))
 
 
-def unlike(name: str, of: str) -> Break:
+def store_unlike(name: str, of: str) -> Break:
     def store(stored):
-        return stored | {name: folders.nudged(stored[of])}
+        return stored | {name: folders.nudge(stored[of])}
 
     return lambda folder: rewrite(folder, store)
 
@@ -137,24 +139,24 @@ def zarr3(folder: Path) -> None:
     reconfigure(folder / "state", "_METADATA", use_zarr3=True)
 
 
-def twice(folder: Path) -> None:
+def save_array_twice(folder: Path) -> None:
     first, second = sorted(folder.glob("model-*.safetensors"))[:2]
     save_file(load_file(first) | load_file(second), second)
 
 
-def as_integers(file: Path) -> None:
+def save_integers(file: Path) -> None:
     stored = {name: array.astype(np.int8) for name, array in load_file(file).items()}
     save_file(stored | {"more": np.zeros(2)}, file, safe_open(file, "np").metadata())
 
 
-def of_no_dtype() -> bytes:
-    """One array of a kind of float that numpy has not."""
+def unknown_dtype_file() -> bytes:
+    """Returns a file with one array in a float format that numpy does not have."""
     header = {"a": {"dtype": "F8_E8M0", "shape": [2], "data_offsets": [0, 2]}}
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + b"\0\0"
 
 
-def pickled(folder: Path) -> None:
+def rename_to_pickle(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
 
 
@@ -199,14 +201,14 @@ CONFIGS = {  # of which folder: fields of its config.json, and what is said of t
         (dict(pad_token_id=-1), r"pad_token_id must be one id of 0 or more: -1"),
     ],
     "gpt2": [
-        (dict(n_head=5), r"n_embd 12 is no multiple of n_head 5"),
+        (dict(n_head=5), r"n_embd 12 is not a multiple of n_head 5"),
         (dict(activation_function="gelu"), r"is 'gelu'; known is 'gelu_new' or"),
         (dict(scale_attn_by_inverse_layer_idx=True), r"inverse_layer_idx is True"),
         (dict(add_cross_attention=True), r"add_cross_attention is True"),
         (dict(quantization_config=GPTQ), r"are quantised \('gptq'\): name the"),
     ],
     "whisper": [
-        (dict(d_model=11), r"d_model 11 is no multiple of 2 and of the 3 heads"),
+        (dict(d_model=11), r"d_model 11 is not a multiple of 2 and of the 3 heads"),
         (dict(encoder_ffn_dim=20), r"ffn_dim is 20 and decoder_ffn_dim "),
         (dict(scale_embedding=True), r"scale_embedding is True; known is False"),
         (dict(rope_theta=1e4), r"rope_theta is 10000.0, which may change what"),
@@ -218,68 +220,156 @@ CONFIGS = {  # of which folder: fields of its config.json, and what is said of t
 CASES: list[tuple[str, Break, str]] = [
     # Files of config.json.
     ("v1_1", short(CONFIG, -9), r"config.json is not JSON"),
-    ("v1_1", holds(CONFIG, DEEP), r"config.json is not JSON: maximum recursion"),
-    ("v1_1", holds(CONFIG, "[1, 2]"), r"config.json holds list, not an object"),
-    ("v1_1", lacks(CONFIG), r"has no sizes: write it with specjax.zoo.save, or .*conf"),
+    (
+        "v1_1",
+        write_content(CONFIG, DEEP),
+        r"config.json is not JSON: maximum recursion",
+    ),
+    ("v1_1", write_content(CONFIG, "[1, 2]"), r"config.json holds list, not an object"),
+    (
+        "v1_1",
+        remove_files(CONFIG),
+        r"has no sizes: write it with specjax.zoo.save, or .*conf",
+    ),
     # Their files.
-    ("whisper", unlike("proj_out.weight", f"model.{EMBEDDED}"), r"proj_.*one table"),
+    (
+        "whisper",
+        store_unlike("proj_out.weight", f"model.{EMBEDDED}"),
+        r"proj_.*one table",
+    ),
     ("v1_1", short(WEIGHTS, -7), NOT_WHOLE),
-    ("v1_1", holds(WEIGHTS, of_no_dtype()), r"a is stored as F8_E8M0: c"),
-    ("v1_1", pickled, r"has pytorch_model.bin.*a pickle.*save_pretrained.* wr"),
-    ("v1_1", lacks(WEIGHTS), r"has no weights, neither model.saf.* nor .*convert it w"),
-    ("v1_1", lacks(WEIGHTS, CONFIG), r"is no checkpoint: .*no config.json.*: no weig"),
-    ("shards", lacks("model-00002-*"), r"lacks shards .*: model-00002-of-00019.safet"),
+    (
+        "v1_1",
+        write_content(WEIGHTS, unknown_dtype_file()),
+        r"a is stored as F8_E8M0: c",
+    ),
+    (
+        "v1_1",
+        rename_to_pickle,
+        r"has pytorch_model.bin.*a pickle.*save_pretrained.* wr",
+    ),
+    (
+        "v1_1",
+        remove_files(WEIGHTS),
+        r"has no weights, neither model.saf.* nor .*convert it w",
+    ),
+    (
+        "v1_1",
+        remove_files(WEIGHTS, CONFIG),
+        r"is not a checkpoint: .*no config.json.*: no we",
+    ),
+    (
+        "shards",
+        remove_files("model-00002-*"),
+        r"lacks shards .*: model-00002-of-00019.safet",
+    ),
     ("shards", short("model-*", -7), r"00019-of-00019.saf.* is not a whole .*: copy"),
     ("shards", lists_another, r"lists arrays that no shard .*: shared.scale$"),
-    ("shards", holds(INDEX, '{"metadata": {}}'), r"index.json has no weight_map"),
-    ("shards", twice, r"is in two files"),
+    (
+        "shards",
+        write_content(INDEX, '{"metadata": {}}'),
+        r"index.json has no weight_map",
+    ),
+    ("shards", save_array_twice, r"is in two files"),
     # Their arrays.
-    ("v1_1", unlike(EMBEDDED, "shared.weight"), f"{EMBEDDED} differs from sha"),
+    ("v1_1", store_unlike(EMBEDDED, "shared.weight"), f"{EMBEDDED} differs from sha"),
     # A bundled model's sizes.
-    ("bundled", tells(config="[1]"), r"mine.safetensors: its sizes are list, not an"),
-    ("bundled", tells(config=DEEP), r"its sizes are not JSON"),
-    ("bundled", tells(config={"dim": ...}), r"its sizes lack dim"),
-    ("bundled", tells(config={"dims": 8}), r"its sizes hold unknown 'dims'"),
-    ("bundled", tells(family="bert"), r"its family is 'bert'; known are gpt, t5, lla"),
-    ("bundled", tells(config={"num_heads": 0}), rf"num_heads {SIZE}: 0"),
-    ("bundled", tells(config={"num_heads": 3}), r"dim 8 is no multiple of heads 3"),
-    ("bundled", tells(config={"num_heads": 8}), r"heads are of even width, not 1"),
-    ("bundled", tells(config={"tied": 1}), r"tied must be true or false: 1"),
-    ("bundled", tells(config={"positions": -1}), r"positions must be null or a whole"),
-    ("bundled t5", tells(config={"pieces": 13}), r"pieces 13 exceeds vocab 12"),
-    ("bundled t5", tells(config={"gate": "relu"}), r"gate is 'relu'; known are gelu,"),
-    ("bundled llama", tells(config={"style": "mamba"}), r"'mamba'; known are llama"),
-    ("bundled llama", tells(config={"key_heads": 3}), r"no multiple of key_heads 3"),
-    ("bundled llama", tells(config={"local": [-1]}), r"local must be a list"),
-    ("bundled llama", tells(config={"window": None}), r"local layers need a window"),
-    ("bundled llama", tells(config={"rotation": {"base": "9"}}), r"base must be a n"),
-    ("bundled", as_integers, r"lus:\n  more\nof an unusable dtype:\n  embed"),
+    (
+        "bundled",
+        change_metadata(config="[1]"),
+        r"mine.safetensors: its sizes are list, not an",
+    ),
+    ("bundled", change_metadata(config=DEEP), r"its sizes are not JSON"),
+    ("bundled", change_metadata(config={"dim": ...}), r"its sizes lack dim"),
+    ("bundled", change_metadata(config={"dims": 8}), r"its sizes hold unknown 'dims'"),
+    (
+        "bundled",
+        change_metadata(family="bert"),
+        r"its family is 'bert'; known are gpt, t5, lla",
+    ),
+    ("bundled", change_metadata(config={"num_heads": 0}), rf"num_heads {SIZE}: 0"),
+    (
+        "bundled",
+        change_metadata(config={"num_heads": 3}),
+        r"dim 8 is not a multiple of heads 3",
+    ),
+    (
+        "bundled",
+        change_metadata(config={"num_heads": 8}),
+        r"heads are of even width, not 1",
+    ),
+    ("bundled", change_metadata(config={"tied": 1}), r"tied must be true or false: 1"),
+    (
+        "bundled",
+        change_metadata(config={"positions": -1}),
+        r"positions must be null or a whole",
+    ),
+    (
+        "bundled t5",
+        change_metadata(config={"pieces": 13}),
+        r"pieces 13 exceeds vocab 12",
+    ),
+    (
+        "bundled t5",
+        change_metadata(config={"gate": "relu"}),
+        r"gate is 'relu'; known are gelu,",
+    ),
+    (
+        "bundled llama",
+        change_metadata(config={"style": "mamba"}),
+        r"'mamba'; known are llama",
+    ),
+    (
+        "bundled llama",
+        change_metadata(config={"key_heads": 3}),
+        r"not a multiple of key_heads 3",
+    ),
+    ("bundled llama", change_metadata(config={"local": [-1]}), r"local must be a list"),
+    (
+        "bundled llama",
+        change_metadata(config={"window": None}),
+        r"local layers need a window",
+    ),
+    (
+        "bundled llama",
+        change_metadata(config={"rotation": {"base": "9"}}),
+        r"base must be a n",
+    ),
+    ("bundled", save_integers, r"lus:\n  more\nof an unusable dtype:\n  embed"),
     # T5X's files.
     *[("native", short(TREE, kept), CUT) for kept in (0, -1)],
     *[("inline", short(TREE, kept), CUT) for kept in (1, 40)],
-    ("native", lacks(A_CHUNK), CHUNKLESS),
-    ("orbax_folders", lacks(A_CHUNK), CHUNKLESS),
-    ("orbax_folders", lacks(DESCRIBED), UNDESCRIBED),
+    ("native", remove_files(A_CHUNK), CHUNKLESS),
+    ("orbax_folders", remove_files(A_CHUNK), CHUNKLESS),
+    ("orbax_folders", remove_files(DESCRIBED), UNDESCRIBED),
     ("orbax", short("_METADATA", 50), r"_METADATA is not Orbax's, copy it again"),
     ("orbax", short("state/manifest.ocdbt", 50), r"damaged or was cut short, copy"),
-    ("orbax", lacks("manifest.ocdbt"), r"no description"),
+    ("orbax", remove_files("manifest.ocdbt"), r"no description"),
     ("orbax", zarr3, r"its arrays are zarr 3"),
     # T5X's trees.
     ("inline", tree(), r"no parameters under target: found optimizer/state"),
     ("inline", tree(w=np.ones(3, np.uint16)), r"w is bfloat16 written as uint16"),
-    ("inline", tree(w=SPEC), r"w is no zarr array with a path: .*'kvstore': 7"),
-    ("inline", tree(w=np.ones(3)), r"is no T5: no token_embedder/embedding among w"),
-    ("inline", shaped(LARGE, 2, 3, 4), r"embedding is \(2, 3, 4\), not a matrix"),
-    ("inline", shaped(FIRST, 6, 9), r"kernel is \(6, 9\) for 2 heads"),
-    ("inline", shaped("encoder/relpos_bias/rel_embedding", 0, 32), r", not a matr"),
+    ("inline", tree(w=SPEC), r"w is not a zarr array with a path: .*'kvstore': 7"),
+    ("inline", tree(w=np.ones(3)), r"is not a T5: no token_embedder/embedding among w"),
+    ("inline", write_shape(LARGE, 2, 3, 4), r"embedding is \(2, 3, 4\), not a matrix"),
+    ("inline", write_shape(FIRST, 6, 9), r"kernel is \(6, 9\) for 2 heads"),
+    (
+        "inline",
+        write_shape("encoder/relpos_bias/rel_embedding", 0, 32),
+        r", not a matr",
+    ),
     ("inline", tree(decoder=STACKED), r"axis .* not known: decoder/d.* is missing"),
     # Names.
     ("nothing", lambda folder: folder / "code_10m", r"no checkpoint .*form org/name"),
     ("nothing", lambda folder: folder / ("a" * 5000), r"at '.{200,}\.\.\.': it is no"),
-    ("nothing", lambda folder: "/", r"^/ is no checkpoint: not a folder of"),
-    ("nothing", lambda folder: "/dev", r"^/dev is no checkpoint: not a folder of"),
+    ("nothing", lambda folder: "/", r"^/ is not a checkpoint: not a folder of"),
+    ("nothing", lambda folder: "/dev", r"^/dev is not a checkpoint: not a folder of"),
     *(
-        ("nothing", adapter(*files), r"holds an adapter for 'org/base' and no model: m")
+        (
+            "nothing",
+            write_adapter(*files),
+            r"holds an adapter for 'org/base' and no model: m",
+        )
         for files in (("",), ("", "config.json"), (ADAPTED,))
     ),
     ("nothing", two_files, r"nor one .*: a.safetensors, b.safetensors"),
@@ -375,18 +465,19 @@ def test_all_mismatches_are_listed_at_once(tmp_path):
 
 
 class GatedRepoError(OSError):
-    """As the hub's client names it."""
+    """The error, with the name that the hub's client gives it."""
 
 
 class Answer(OSError):
-    """Of the hub, by its status."""
+    """An answer of the hub with a status."""
 
     def __init__(self, status):
         self.response = types.SimpleNamespace(status_code=status)
 
 
-def behind(error):
-    """The client may say that nothing is in the cache, and why as the cause."""
+def error_after(error):
+    """Returns an error of the client, which says that nothing is in the cache and has
+    the reason as its cause."""
     outer = FileNotFoundError("not in the cache")
     outer.__cause__ = error
     return outer
@@ -394,7 +485,7 @@ def behind(error):
 
 LICENCE = r"org/name only to who has accepted .*huggingface.co/org/name, .* HF_TOKEN"
 ABSENT = r"the hub has no org/name, or .* without a token: .* set HF_TOKEN"
-OFFLINE = r"org/name is no path, is not in the cache .* fetched from it: no network$"
+OFFLINE = r"org/name is not a path, is not in the cache .* fetched from it: no network$"
 
 
 @pytest.mark.parametrize(
@@ -403,10 +494,10 @@ OFFLINE = r"org/name is no path, is not in the cache .* fetched from it: no netw
         (None, r"pip install 'specjax\[hf\]'$"),
         (FileNotFoundError("no network\nand more"), OFFLINE),
         (GatedRepoError("401"), LICENCE),
-        (behind(GatedRepoError("401")), LICENCE),
+        (error_after(GatedRepoError("401")), LICENCE),
         (Answer(403), LICENCE),
         (Answer(401), ABSENT),
-        (behind(Answer(404)), ABSENT),
+        (error_after(Answer(404)), ABSENT),
         (Answer(500), "could not be fetched from it"),
     ],
 )
@@ -422,7 +513,7 @@ def test_an_id_that_the_hub_does_not_give(monkeypatch, error, words):
 
 
 def test_a_bucket_that_does_not_answer(monkeypatch):
-    """Soon, and not after some dozen retries."""
+    """The error must come soon, and not after dozens of retries."""
     monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", "http://127.0.0.1:9")
     monkeypatch.setitem(store.PATIENCE, "max_retries", 1)
     words = r"gs://some-bucket/run cannot be read: .*set GOOGLE_APPLICATION_CREDENTIALS"

@@ -1,4 +1,4 @@
-"""A model that is fetched from a hub is the one that is read from a folder."""
+"""A model that is fetched from a hub equals the one that is read from a folder."""
 
 import ast
 import fnmatch
@@ -14,7 +14,7 @@ import pytest
 import specjax
 from specjax.checkpoints import huggingface
 from tests.support import text_folders
-from tests.support.checkpoint_folders import params_of
+from tests.support.checkpoint_folders import random_params
 
 ROOT = Path(specjax.__file__).parent
 # Modules that read files of a folder, and what a file's name looks like in them.
@@ -35,7 +35,7 @@ def test_a_hubs_name_is_read_as_its_folder(tmp_path, monkeypatch):
     pytest.importorskip("tokenizers")
     pytest.importorskip("jinja2")
     folder = tmp_path / "folder"
-    model = text_folders.GPT2, params_of(text_folders.GPT2)
+    model = text_folders.GPT2, random_params(text_folders.GPT2)
     specjax.checkpoints.save(folder, model)
     text_folders.bpe().save(str(folder / "tokenizer.json"))
     for name, fields in FOLDER.items():

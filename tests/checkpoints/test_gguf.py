@@ -1,4 +1,4 @@
-"""GGUF files read as the models, the tokenizers and the templates that were written."""
+"""GGUF files are read as the models, tokenizers and templates that were written."""
 
 import functools
 
@@ -66,7 +66,8 @@ def test_what_is_quantised_is_multiplied_out_and_said(tmp_path):
 
 
 def test_a_type_is_read_whatever_the_rank(tmp_path):
-    """Norms too, which are vectors, and doubles; what is no weight is refused."""
+    """This includes norms, which are vectors, and doubles; arrays that are not weights
+    are refused."""
     config = Config(32, 32, 32, 1, 1, 1, 32, positions=64)
     wanted = weights(config)
     kinds = gguf.GGMLQuantizationType
@@ -97,8 +98,8 @@ def test_a_quantised_vector_is_multiplied_out(tmp_path):
     [
         (4, b"\0\0\0\3", "is big-endian: `gguf-convert-endian"),
         (4, b"\1\0\0\0", "is of version 1 of GGUF; known are 2 and 3"),
-        (0, b"GGML", "no whole GGUF file .it does not begin with GGUF"),
-        (16, b"\xff" * 8, "no whole GGUF file"),
+        (0, b"GGML", "not a whole GGUF file .it does not begin with GGUF"),
+        (16, b"\xff" * 8, "not a whole GGUF file"),
     ],
 )
 def test_a_header_of_another_kind_is_refused(tmp_path, at, number, named):
@@ -188,12 +189,12 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path):
     whole = path.read_bytes()
     for kept in (0, 3, 100, len(whole) // 2, len(whole) - 40):
         path.write_bytes(whole[:kept])
-        with pytest.raises(ValueError, match="no whole GGUF file") as refused:
+        with pytest.raises(ValueError, match="not a whole GGUF file") as refused:
             checkpoints.load(path)
         assert "\n" not in str(refused.value)
 
 
-def tokenizer_of(tmp_path, keys):
+def load_tokenizer(tmp_path, keys):
     config = FAMILIES["llama"]._replace(vocab=len(keys["ggml.tokens"]))
     return specjax.load(write_model(tmp_path, config, tokenizer=keys)).tokenizer
 
@@ -201,7 +202,7 @@ def tokenizer_of(tmp_path, keys):
 def test_pieces_are_merged_as_sentencepiece_merges_them(tmp_path):
     file = zoo.FOLDER / "tokenizer.model"
     pieces = formats.ModelProto.FromString(file.read_bytes()).pieces
-    read = tokenizer_of(
+    read = load_tokenizer(
         tmp_path,
         {
             "ggml.model": "llama",
@@ -243,7 +244,7 @@ def byte_pairs(pre):
 
 @pytest.mark.parametrize("pre", DIGITS)
 def test_bytes_are_cut_as_the_file_says(tmp_path, pre):
-    read = tokenizer_of(tmp_path, byte_pairs(pre))
+    read = load_tokenizer(tmp_path, byte_pairs(pre))
     ids = read.encode("1234")
     assert "|".join(map(read.token, ids)) == DIGITS[pre]
     assert read.decode([0, *read.encode(TEXT), 1]) == TEXT
@@ -280,7 +281,7 @@ def test_tokens_that_end_a_text_are_known_by_their_names(tmp_path):
 
 
 def test_a_start_that_is_a_word_is_still_a_word(tmp_path):
-    """Without its key llama.cpp starts with token 11, whatever that is."""
+    """Without the key llama.cpp starts with token 11, whatever that token is."""
     config = FAMILIES["llama"]._replace(vocab=len(byte_pairs("gpt-2")["ggml.tokens"]))
     more = {"tokenizer.ggml.bos_token_id": None}
     read = specjax.load(
@@ -303,4 +304,4 @@ def test_a_tokenizer_of_an_unknown_kind_is_refused_by_name(tmp_path):
         ),
     ):
         with pytest.raises(ValueError, match=named):
-            tokenizer_of(tmp_path, keys | more)
+            load_tokenizer(tmp_path, keys | more)

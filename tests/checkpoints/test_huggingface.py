@@ -1,4 +1,4 @@
-"""Folders of Hugging Face, without transformers.
+"""Folders of Hugging Face are read without transformers.
 
 What is written comes back, and every form of a file says the same. The meaning of the
 names is checked by `test_parity_models.py`.
@@ -26,8 +26,8 @@ from tests.support.checkpoint_folders import (
     GPT2,
     LLAMA,
     T5,
-    params_of,
-    same,
+    assert_same,
+    random_params,
     write_folder,
 )
 
@@ -42,44 +42,44 @@ def test_what_is_written_comes_back(tmp_path, name, most):
     assert checkpoint.config == config and checkpoint.name == name
     assert checkpoint.files[0] == folder / "config.json"
     assert (len(checkpoint.files) > 2) == (most == 3000)
-    same(checkpoint.params, params_of(config))
+    assert_same(checkpoint.params, random_params(config))
     assert not list(tmp_path.glob(".*")), "a temporary folder was left"
 
 
 def test_the_ends_of_texts_come_back(tmp_path):
-    def told(folder):
+    def load_special_ids(folder):
         checkpoint = checkpoints.load(folder)
         return checkpoint.start, checkpoint.ends
 
     t5 = write_folder(tmp_path)
-    assert told(t5) == (0, (1,))
+    assert load_special_ids(t5) == (0, (1,))
     fields = '{"eos_token_id": [6, 5], "decoder_start_token_id": 3, "top_k": 9}'
     (t5 / "generation_config.json").write_text(fields)
-    assert told(t5) == (3, (6, 5))
+    assert load_special_ids(t5) == (3, (6, 5))
     gpt2 = write_folder(tmp_path, "gpt2")
     folders.reconfigure(gpt2, bos_token_id=50256, eos_token_id=[30, 31, 4, 30])  # of 31
-    assert told(gpt2) == (None, (30, 4))
+    assert load_special_ids(gpt2) == (None, (30, 4))
     checkpoints.save(tmp_path / "several", checkpoints.load(gpt2)._replace(start=5))
-    assert told(tmp_path / "several") == (5, (30, 4))
+    assert load_special_ids(tmp_path / "several") == (5, (30, 4))
     folders.reconfigure(gpt2, eos_token_id=None)
-    assert told(gpt2)[1] == ()
+    assert load_special_ids(gpt2)[1] == ()
     llama = write_folder(tmp_path, "llama")
-    assert told(llama)[1] == ()
+    assert load_special_ids(llama)[1] == ()
     folders.reconfigure(llama, bos_token_id=3, eos_token_id=...)
-    assert told(llama) == (3, (2,))  # its class's own end
+    assert load_special_ids(llama) == (3, (2,))  # its class's own end
 
 
 def test_a_dtype_is_that_of_weights_and_of_activations(tmp_path):
     checkpoint = checkpoints.load(write_folder(tmp_path), "bfloat16")
     assert checkpoint.config == T5._replace(dtype="bfloat16")
-    half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params_of(T5))
+    half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), random_params(T5))
     types = {str(leaf.dtype) for leaf in jax.tree.leaves(checkpoint.params)}
     assert types == {"bfloat16"}
-    same(checkpoint.params, half)
+    assert_same(checkpoint.params, half)
     checkpoints.save(tmp_path / "half", checkpoint)  # half the bytes, as they are
     size = (tmp_path / "half" / WEIGHTS).stat().st_size
     assert size < 0.6 * (tmp_path / "v1_1" / WEIGHTS).stat().st_size
-    same(checkpoints.load(tmp_path / "half").params, half)
+    assert_same(checkpoints.load(tmp_path / "half").params, half)
 
 
 # What config.json says.
@@ -133,15 +133,17 @@ def with_copies_and_an_old_bias(arrays):
     return arrays | copies | {names_t5.UNREAD[0]: np.zeros((32, 3), np.float32)}
 
 
-def as_published(arrays):
-    """GPT-2 without a prefix, and with masks and a copy of its table."""
+def publish_gpt2(arrays):
+    """Returns the arrays of GPT-2 without a prefix, and with masks and a copy of its
+    embedding."""
     bare = {name.removeprefix("transformer."): a for name, a in arrays.items()}
     masks = {f"h.{i}.attn.bias": np.ones((1, 1, 16, 16), bool) for i in (0, 1)}
     return bare | masks | {"lm_head.weight": bare["wte.weight"]}
 
 
-def within(prefix: str, readout: str = "lm_head.weight"):
-    """A decoder's arrays by the names that they have within a larger model."""
+def prefix_names(prefix: str, readout: str = "lm_head.weight"):
+    """Returns a decoder's arrays under the names that they have within a larger
+    model."""
 
     def change(arrays):
         last = {readout: arrays.pop("lm_head.weight")}
@@ -152,7 +154,7 @@ def within(prefix: str, readout: str = "lm_head.weight"):
     return change
 
 
-def in_half(arrays):
+def to_float16(arrays):
     return {name: leaf.astype(np.float16) for name, leaf in arrays.items()}
 
 
@@ -163,19 +165,25 @@ def in_half(arrays):
         ("v1_0", only_copy_is("decoder.embed_tokens.weight")),
         ("v1_1", only_copy_is("encoder.embed_tokens.weight")),
         ("v1_1", with_copies_and_an_old_bias),
-        ("v1_1", in_half),
-        ("gpt2", as_published),
-        ("llama", within("")),
-        ("llama", within("model.language_model.")),
-        ("llama", within("language_model.model.", "language_model.lm_head.weight")),
+        ("v1_1", to_float16),
+        ("gpt2", publish_gpt2),
+        ("llama", prefix_names("")),
+        ("llama", prefix_names("model.language_model.")),
+        (
+            "llama",
+            prefix_names("language_model.model.", "language_model.lm_head.weight"),
+        ),
     ],
 )
 def test_copies_and_relics_are_known(tmp_path, name, change):
     folder = write_folder(tmp_path, name)
     folders.rewrite(folder, change)
-    params, atol = checkpoints.load(folder).params, 0 if change is not in_half else 1e-2
+    params, atol = (
+        checkpoints.load(folder).params,
+        0 if change is not to_float16 else 1e-2,
+    )
     close = functools.partial(np.testing.assert_allclose, atol=atol)
-    jax.tree.map(close, params, params_of(CONFIGS[name]))
+    jax.tree.map(close, params, random_params(CONFIGS[name]))
 
 
 @pytest.mark.parametrize(
@@ -187,13 +195,14 @@ def test_copies_and_relics_are_known(tmp_path, name, change):
     ],
 )
 def test_a_readout_that_is_no_copy_is_used(tmp_path, monkeypatch, name, of, untied):
-    """As transformers 5 does, though config.json says that it is the embedding."""
+    """transformers 5 does so too, although config.json says that the readout is the
+    embedding."""
     monkeypatch.setattr(archive, "COMPARED", 7)  # a row at a time
     folder, config = write_folder(tmp_path, name), CONFIGS[name]
     folders.rewrite(folder, lambda arrays: arrays | {"lm_head.weight": arrays[of]})
     assert checkpoints.load(folder).config == config
     folders.rewrite(
-        folder, lambda arrays: arrays | {"lm_head.weight": folders.nudged(arrays[of])}
+        folder, lambda arrays: arrays | {"lm_head.weight": folders.nudge(arrays[of])}
     )
     checkpoint = checkpoints.load(folder)
     assert checkpoint.config == config._replace(**untied)
@@ -201,8 +210,8 @@ def test_a_readout_that_is_no_copy_is_used(tmp_path, monkeypatch, name, of, unti
     t5 = "decoder/logits_dense/kernel", "token_embedder/embedding"
     ours, table = t5 if name == "v1_0" else ("readout", "embedding")
     readout, table = flat.pop(ours), flat[table]
-    same(unflatten_dict(flat, sep="/"), params_of(config))
-    same(readout, folders.nudged(np.asarray(table)).T)
+    assert_same(unflatten_dict(flat, sep="/"), random_params(config))
+    assert_same(readout, folders.nudge(np.asarray(table)).T)
 
 
 def test_v1_1_without_a_readout_of_its_own_reads_out_by_its_embedding(tmp_path):
@@ -213,7 +222,7 @@ def test_v1_1_without_a_readout_of_its_own_reads_out_by_its_embedding(tmp_path):
     folders.reconfigure(folder, tie_word_embeddings=True, scale_decoder_outputs=False)
     checkpoint = checkpoints.load(folder)
     table = checkpoint.params["token_embedder"]["embedding"]
-    same(checkpoint.params["decoder"]["logits_dense"]["kernel"], table.T)
+    assert_same(checkpoint.params["decoder"]["logits_dense"]["kernel"], table.T)
 
 
 # What cannot be written.
@@ -238,7 +247,7 @@ def test_an_interrupted_write_leaves_nothing_and_nothing_is_written_over(
     whole = write_folder(tmp_path)
     before = (whole / WEIGHTS).read_bytes()
     with pytest.raises(ValueError, match="exists: name a new folder"):
-        checkpoints.save(whole, (GPT2, params_of(GPT2)))
+        checkpoints.save(whole, (GPT2, random_params(GPT2)))
     assert (whole / WEIGHTS).read_bytes() == before
 
 
@@ -252,19 +261,23 @@ UNSAID = [
 
 
 def test_what_the_format_cannot_hold(tmp_path):
-    bare, mixed = gpt.Config(13, 8, 16, 1, 2), params_of(GPT2)
+    bare, mixed = gpt.Config(13, 8, 16, 1, 2), random_params(GPT2)
     mixed["embedding"] = mixed["embedding"].astype(jnp.bfloat16)
 
     def box(leaf):
         return nn.LogicallyPartitioned(leaf, ("axis",) * leaf.ndim)
 
     for config, params, says in (
-        (bare, params_of(bare), r"learned positions.*specjax\.zoo\.save"),
-        (GPT2._replace(num_layers=1), params_of(GPT2), r"not those of .*: layers_1/"),
-        (T5._replace(mlp_dim=24), params_of(T5), r"mlp/wi_0/kernel"),
+        (bare, random_params(bare), r"learned positions.*specjax\.zoo\.save"),
+        (
+            GPT2._replace(num_layers=1),
+            random_params(GPT2),
+            r"not those of .*: layers_1/",
+        ),
+        (T5._replace(mlp_dim=24), random_params(T5), r"mlp/wi_0/kernel"),
         (GPT2, mixed, r"are bfloat16 and float32: cast them to one"),
-        (GPT2, jax.tree.map(box, params_of(GPT2)), r"unbox"),
-        *((config, params_of(config), says) for config, says in UNSAID),
+        (GPT2, jax.tree.map(box, random_params(GPT2)), r"unbox"),
+        *((config, random_params(config), says) for config, says in UNSAID),
     ):
         with pytest.raises(ValueError, match=says):
             checkpoints.save(tmp_path / "new", (config, params))

@@ -14,7 +14,7 @@ from specjax.models import gpt, llama, t5
 from specjax.quantized import Dynamic, Int8, rounding
 from tests.support.checkpoint_folders import open_arrays
 from tests.support.model_cases import weights
-from tests.support.tiny import rounded
+from tests.support.tiny import quantize_params
 
 GPT = gpt.Config(128, 32, 128, 1, 2)
 T5 = t5.Config(128, 32, 128, 1, 1, 2, 16)
@@ -89,14 +89,14 @@ LLAMA = llama.Config(128, 32, 128, 1, 4, 2, 32)
 
 @pytest.mark.parametrize("config", [GPT2, T5, LLAMA], ids=["gpt2", "t5", "llama"])
 def test_floats_are_rounded_as_they_would_be_stored(config, tmp_path):
-    """Of files that turn matrices about and fuse them."""
+    """This is tested for files that transpose and fuse matrices."""
     params = weights(config, 0)
     checkpoints.save(tmp_path / "floats", (config, params))
     read = checkpoints.load(tmp_path / "floats", "int8").params
-    assert jax.tree.structure(read) == jax.tree.structure(rounded(params))
-    jax.tree.map(np.testing.assert_array_equal, read, rounded(params))
+    assert jax.tree.structure(read) == jax.tree.structure(quantize_params(params))
+    jax.tree.map(np.testing.assert_array_equal, read, quantize_params(params))
     again = checkpoints.load(tmp_path / "floats", "int8_dynamic").params
-    turned = flatten_dict(rounded(params), sep="/")
+    turned = flatten_dict(quantize_params(params), sep="/")
     for name, leaf in flatten_dict(again, sep="/").items():
         wanted = turned[name]
         if isinstance(wanted, Int8):

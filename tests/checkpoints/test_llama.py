@@ -1,4 +1,4 @@
-"""What config.json may say of Llama, Mistral, Qwen and Gemma, field by field.
+"""Reads every field that config.json may have for Llama, Mistral, Qwen and Gemma.
 
 `test_parity_models.py` asks the same of the installed transformers.
 """
@@ -114,8 +114,8 @@ CANNOT = {  # of which class: what it says, and what is said of that
         (dict(rope_scaling=[]), r"rope_scaling must be an object: \[\]"),
         (dict(rms_norm_eps="0"), r"rms_norm_eps must be a number above 0: '0'"),
         (dict(tie_word_embeddings=1), r"tie_word_embeddings must be true or false"),
-        (dict(num_key_value_heads=3), r"2 is no multiple of num_key_value_heads"),
-        (dict(hidden_size=13), r"hidden_size 13 is no multiple of num_attention"),
+        (dict(num_key_value_heads=3), r"2 is not a multiple of num_key_value_heads"),
+        (dict(hidden_size=13), r"hidden_size 13 is not a multiple of num_attention"),
         (dict(head_dim=5), r"heads are of even width, not 5"),
         (dict(vocab_size=None), r"vocab_size must be a whole number"),
     ],

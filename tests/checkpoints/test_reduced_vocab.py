@@ -1,4 +1,5 @@
-"""Drafts with a reduced vocabulary are read from files, for their own target alone."""
+"""Drafts with a reduced vocabulary are read from files, and only for their own
+target."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""T5X's checkpoints: every layout that it has had is read, and one is written."""
+"""T5X's checkpoints are read in every layout that T5X has had, and written in one."""
 
 import shutil
 
@@ -26,7 +26,7 @@ def test_every_layout(tmp_path, layout):
     archive = t5x.open(path)
     assert_same(archive, flat)
     assert archive.where == str(path)
-    assert names_t5.infer(archive.arrays, "float32", "here") == CONFIG
+    assert names_t5.infer_sizes(archive.arrays, "float32", "here") == CONFIG
     part = slice(2, 5), slice(0, 3)
     assert (archive.read(LARGE, part) == flat[LARGE][part]).all()
     assert_same(t5x.open(f"file://{path}"), flat)
@@ -36,7 +36,7 @@ def test_every_layout(tmp_path, layout):
 def test_a_run_in_a_bucket(tmp_path, layout):
     flat, url = arrays(), f"memory://{tmp_path.name}-{layout.__name__}/run"
     layout(tmp_path / "checkpoint_7", flat)
-    files.in_memory(tmp_path, url)
+    files.copy_to_memory(tmp_path, url)
     run = [] if layout is files.one_file else [url, f"{url}/checkpoint_7/"]
     for path in [*run, f"{url}/checkpoint_7"]:
         assert_same(t5x.open(path), flat)
@@ -45,7 +45,7 @@ def test_a_run_in_a_bucket(tmp_path, layout):
 def test_a_bucket_gives_the_chunks_of_a_slice(tmp_path, monkeypatch):
     flat, folder = arrays(), f"checkpoint_7/target.{LARGE.replace('/', '.')}"
     native(tmp_path / "checkpoint_7", flat, chunks=(4, 4))
-    with files.in_bucket(tmp_path, monkeypatch) as asked:
+    with files.serve_as_bucket(tmp_path, monkeypatch) as asked:
         archive = t5x.open("gs://some-bucket/checkpoint_7")
         part = slice(8, 12), slice(0, 4)
         assert (archive.read(LARGE, part) == flat[LARGE][part]).all()
@@ -56,9 +56,10 @@ def test_a_bucket_gives_the_chunks_of_a_slice(tmp_path, monkeypatch):
 
 
 def test_a_bucket_that_may_not_be_read_says_so(monkeypatch):
-    """Not that it is empty, which is what a listing gives."""
+    """The error must not say that the bucket is empty, which is what a listing
+    gives."""
     private = r"run cannot be read: PERMISSION_DENIED: no; .*CREDENTIALS"
-    with files.in_bucket(None, monkeypatch):
+    with files.serve_as_bucket(None, monkeypatch):
         with pytest.raises(ValueError, match=private):
             t5x.open("gs://some-bucket/run")
 
@@ -106,7 +107,7 @@ def test_layers_of_scalable_t5_are_seen_apart(tmp_path, axis):
     stored = files.scalable(flat, axis)
     archive = t5x.open(native(tmp_path / "checkpoint_7", stored))
     assert_same(archive, flat)
-    assert names_t5.infer(archive.arrays, "float32", "here") == SCALABLE
+    assert names_t5.infer_sizes(archive.arrays, "float32", "here") == SCALABLE
     for name in ("self_attention/out/kernel", "self_attention/key/kernel", "mlp/wo"):
         name = next(n for n in flat if n.startswith(f"decoder/layers_2/{name}"))
         part = slice(1, 5), slice(2, 3)
@@ -151,13 +152,13 @@ def test_where_older_trees_have_their_parameters(tmp_path):
 def test_sizes_are_inferred(config):
     flat = flatten_dict(t5.abstract_params(config), sep="/")
     pieces = 32100 if config.vocab == 32128 else None
-    inferred = names_t5.infer(flat, "float32", "here")
+    inferred = names_t5.infer_sizes(flat, "float32", "here")
     assert inferred == config._replace(pieces=pieces)
 
 
 def test_what_is_saved_is_read_again(tmp_path):
     flat = arrays(dtype="bfloat16")
-    path = t5x.save(tmp_path / "run", 12, files.nested(jax.tree.map(jnp.asarray, flat)))
+    path = t5x.save(tmp_path / "run", 12, files.nest(jax.tree.map(jnp.asarray, flat)))
     assert path == tmp_path / "run" / "checkpoint_12"
     assert_same(t5x.open(tmp_path / "run"), flat)
     tree = serialization.msgpack_restore((path / "checkpoint").read_bytes())
@@ -170,34 +171,34 @@ def test_what_is_saved_is_read_again(tmp_path):
 def test_large_arrays_are_saved_in_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(t5x_native, "WHOLE", 100)  # of 288
     monkeypatch.setattr(t5x_native, "PARTS", 2)
-    path = t5x.save(tmp_path, 0, files.nested(arrays()))
+    path = t5x.save(tmp_path, 0, files.nest(arrays()))
     folder = path / f"target.{LARGE.replace('/', '.')}"
     assert {f.name for f in folder.iterdir()} == {".zarray", "0.0", "0.1", "1.0", "1.1"}
     assert_same(t5x.open(path), arrays())
 
 
 def test_a_save_that_fails_leaves_nothing(tmp_path):
-    params = files.nested(arrays() | {"zz": np.array(["text"])})
+    params = files.nest(arrays() | {"zz": np.array(["text"])})
     with pytest.raises(Exception, match="str"):
         t5x.save(tmp_path, 1, params)
     assert not list(tmp_path.iterdir())
-    t5x.save(tmp_path, 1, files.nested(arrays()))
+    t5x.save(tmp_path, 1, files.nest(arrays()))
     with pytest.raises(ValueError, match="there already"):
-        t5x.save(tmp_path, 1, files.nested(arrays(files.V1_0)))
+        t5x.save(tmp_path, 1, files.nest(arrays(files.V1_0)))
     assert_same(t5x.open(tmp_path), arrays())
     for path, step, told in (
         (tmp_path, -1, "0 or more"),
         ("gs://bucket/run", 1, "save to a disk"),
     ):
         with pytest.raises(ValueError, match=told):
-            t5x.save(path, step, files.nested(arrays()))
+            t5x.save(path, step, files.nest(arrays()))
 
 
 # Which step of a run, and what is none.
 
 
-def unfinished(path):
-    """What a save leaves that ended before the last file."""
+def write_unfinished(path):
+    """Writes what is left of a save that stopped before its last file."""
     for file in path.rglob("commit_success.txt"):
         file.unlink()
     reconfigure(path, "_CHECKPOINT_METADATA", commit_timestamp_nsecs=None)
@@ -207,7 +208,7 @@ def test_a_step_that_was_never_finished(tmp_path):
     orbax(tmp_path / "checkpoint_3", arrays(files.V1_0))
     last = orbax(tmp_path / "checkpoint_20", arrays())
     assert_same(t5x.open(tmp_path), arrays())
-    unfinished(last)
+    write_unfinished(last)
     assert_same(t5x.open(tmp_path), arrays(files.V1_0))
     shutil.rmtree(tmp_path / "checkpoint_3")
     for path in (last, tmp_path):
@@ -221,7 +222,7 @@ def test_only_a_disk_renames_what_is_finished(tmp_path):
     for file in path.rglob("commit_success.txt"):
         file.unlink()
     assert_same(t5x.open(path), arrays())
-    url = files.in_memory(path, f"memory://{tmp_path.name}/checkpoint_7")
+    url = files.copy_to_memory(path, f"memory://{tmp_path.name}/checkpoint_7")
     with pytest.raises(ValueError, match="never finished"):
         t5x.open(url)
 

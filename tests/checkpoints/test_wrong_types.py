@@ -21,7 +21,8 @@ GEMMA3 = plain.LLAMA | {"model_type": "gemma3_text"}
 
 
 def stays_one_line(read, named: str, *, file: str) -> None:
-    """Whatever is read is read, or refused in one line that names field and file."""
+    """Asserts that a file is either read, or refused in one line that names the field
+    and the file."""
     try:
         read()
     except ValueError as error:
@@ -62,7 +63,7 @@ def test_keys_of_a_header_are_refused_by_name(kind):
     stated |= {"general.architecture": kind, f"{at}attention.sliding_window": 8}
 
     def read(fields: dict) -> None:
-        read = gguf.fields_of(plain.held(fields))
+        read = gguf.config_fields(plain.make_contents(fields))
         names_llama.read_config(read, "float32")
 
     read(stated)
@@ -84,7 +85,7 @@ def test_keys_of_a_headers_tokenizer_are_refused_by_name(model):
     stated = {f"{at}model": model, f"{at}tokens": texts, f"{at}merges": ["1 2"]}
 
     def read(fields: dict) -> None:
-        tokenizer.config(plain.held(fields))
+        tokenizer.config(plain.make_contents(fields))
 
     read(stated)
     for key in (*(at + name for name in TOKENIZER), tokenizer.TEMPLATE):

@@ -1,4 +1,4 @@
-"""`specjax compare` on small files whose differences are known by hand."""
+"""`specjax compare` finds the known differences of small files."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ RECORD |= {"measured": MEASURED, "provenance": PROVENANCE}
 
 
 def record(measured=(), provenance=(), **fields) -> dict:
-    """RECORD with other fields; `...` takes one of those measured away."""
+    """Returns RECORD with other fields; `...` removes a measured one."""
     other = copy.deepcopy(RECORD) | fields
     other["measured"] |= dict(measured)
     other["measured"] = {k: v for k, v in other["measured"].items() if v is not ...}
@@ -43,13 +43,13 @@ def write(path, *records, end=""):
 def run(tmp_path, capsys):
     """(records of A, of B, flags) -> what is printed; JSON as a document."""
 
-    def compared(a, b, *flags):
+    def run_compare(a, b, *flags):
         names = [write(tmp_path / f"{x}.jsonl", *y) for x, y in (("a", a), ("b", b))]
         assert compare.main([*names, *flags]) == 0
         text = capsys.readouterr().out
         return json.loads(text) if "--json" in flags else text
 
-    return compared
+    return run_compare
 
 
 def difference(document, quantity, gamma=None):

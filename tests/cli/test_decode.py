@@ -1,5 +1,5 @@
-"""Prompts in blocks: workers die, the command is stopped; no text is lost, or there
-twice, and each is the one that a process alone writes."""
+"""Prompts are decoded in blocks: when workers die or the command is stopped, no text is
+lost or written twice, and each text is the one that a single process writes."""
 
 import contextlib
 import importlib
@@ -30,35 +30,35 @@ FLAGS += ["--temperature", "1", "--batch", "4"]
 
 
 def setting(folder: Path, *flags: str) -> decode.Setting:
-    """That of a folder with prompts.jsonl in it, as `decode.main` reads it."""
+    """Returns the setting of a folder with prompts.jsonl, as `decode.main` reads it."""
     argv = [str(folder / "prompts.jsonl"), "--out", str(folder / "out"), *flags]
     return decode.make_setting(decode.make_parser().parse_args(argv))
 
 
-def wrote(folder: Path, texts: list[str]) -> None:
-    """A file of prompts, with an empty line before each third."""
+def write_prompts(folder: Path, texts: list[str]) -> None:
+    """Writes a file of prompts with an empty line before each third one."""
     lines = [json.dumps({"prompt": text}) + "\n" for text in texts]
     lines[2::3] = [f"  \n{line}" for line in lines[2::3]]
     (folder / "prompts.jsonl").write_text("".join(lines))
 
 
 def read(path: Path) -> list[str]:
-    """Texts by the index that each has."""
+    """Returns the texts in the order of their indices."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["index"] for row in rows] == [*range(len(rows))]
     return [row["text"] for row in rows]
 
 
-def stand_in(asked: decode.Setting, first: int, lines: list) -> list[dict]:
-    """Says back what it was asked, and where it stands."""
+def echo_request(asked: decode.Setting, first: int, lines: list) -> list[dict]:
+    """Answers with the request and with the place where it runs."""
     rows = enumerate(lines, first)
     texts = (f"{i} {line} {json.loads(raw)['prompt']}" for i, (line, raw) in rows)
     return [{"text": text} for text in texts]
 
 
 class Dying:
-    """A launcher whose workers are lost by chance, before or after they wrote; each is
-    given `more` besides."""
+    """A launcher whose workers are lost at random, before or after they wrote; each
+    worker gets `more` too."""
 
     def __init__(self, chance: float, *more):
         self.chance, self.more = chance, more
@@ -98,8 +98,8 @@ def at_once(monkeypatch):
 
 def test_a_hundred_thousand_prompts_survive_their_workers(tmp_path, at_once, capsys):
     texts = [f"text {i}" for i in range(100_000)]
-    wrote(tmp_path, texts)
-    asked, launcher = setting(tmp_path, "--block", "512"), Dying(0.2, stand_in)
+    write_prompts(tmp_path, texts)
+    asked, launcher = setting(tmp_path, "--block", "512"), Dying(0.2, echo_request)
     decode.prepare(asked)
     begin = lambda block: launcher.submit(decode.work, asked, block)  # noqa: E731
     going = workers.run_tasks(
@@ -123,7 +123,7 @@ def test_a_hundred_thousand_prompts_survive_their_workers(tmp_path, at_once, cap
 def test_a_document_has_what_went_wrong_and_what_is_there(
     tmp_path, at_once, monkeypatch, capsys
 ):
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")]
     told = {"folder": str(tmp_path / "out"), "blocks": 3}
     there = told | {"file": str(tmp_path / "out" / "texts.jsonl"), "failed": {}}
@@ -133,7 +133,7 @@ def test_a_document_has_what_went_wrong_and_what_is_there(
         (0.0, there | {"texts": 7, "decoded": 7}),
         (0.0, there | {"texts": 7, "decoded": 0}),
     ):
-        launcher = Dying(chance, stand_in)
+        launcher = Dying(chance, echo_request)
         monkeypatch.setattr(workers, "make_launcher", lambda *_, made=launcher: made)
         code = decode.main([*argv, "--block", "3", "--json"])
         found = json.loads(capsys.readouterr().out)
@@ -142,10 +142,10 @@ def test_a_document_has_what_went_wrong_and_what_is_there(
 
 
 def test_a_block_that_lost_a_text_is_told(tmp_path):
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     asked = setting(tmp_path, "--block", "3")
     for block in decode.missing_blocks(asked):
-        assert decode.work(asked, block, stand_in)[0] == 0
+        assert decode.work(asked, block, echo_request)[0] == 0
     (block, *_) = decode.list_blocks(asked)
     path = blocks.texts_path(asked.folder, block)
     whole = path.read_text().splitlines(keepends=True)
@@ -157,10 +157,10 @@ def test_a_block_that_lost_a_text_is_told(tmp_path):
 
 
 def test_texts_are_the_same_in_other_blocks(tmp_path):
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     asked, found = setting(tmp_path, *FLAGS), {}
     for size in (7, 3):
-        for block in blocks.cut(asked.prompts, size):
+        for block in blocks.split_file(asked.prompts, size):
             lines = blocks.read_lines(asked.prompts, block)
             found[size, block.first] = decode.decode_lines(asked, block.first, lines)
     assert found[7, 0] == [*found[3, 0], *found[3, 3], *found[3, 6]]
@@ -172,9 +172,9 @@ def test_texts_are_the_same_in_other_blocks(tmp_path):
 
 
 def test_a_target_decodes_alone(tmp_path):
-    """Where no draft is named, or none of its tokens is asked for: also not of counts,
-    which draft one or more."""
-    wrote(tmp_path, TEXTS[:2])
+    """`--draft none` and `--gamma 0` load no draft, also where the default draft would
+    be counts, which draft one token or more."""
+    write_prompts(tmp_path, TEXTS[:2])
     greedy, found = [*FLAGS[:6], "--batch", "2", "--block", "2"], []
     for flags in ([], ["--draft", "none"], ["--gamma", "0"]):
         asked = setting(tmp_path, *greedy, *flags)
@@ -189,13 +189,13 @@ def test_a_target_decodes_alone(tmp_path):
 @pytest.fixture
 def own(tmp_path, monkeypatch) -> list[str]:
     """The flags of a pair of files of one's own, and of a rule; `FILES` of them."""
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     shutil.copy(zoo.FOLDER / "code_small.safetensors", tmp_path / FILES[0])
     shutil.copy(zoo.FOLDER / "tokenizer.model", tmp_path)
     (tmp_path / FILES[2]).write_text("def main():")
     (tmp_path / FILES[3]).write_text("from specjax.verifiers.token import verifier\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
+    monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, echo_request))
     return [
         *(str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")),
         *("--target", str(tmp_path / FILES[0]), "--block", "3"),
@@ -211,7 +211,7 @@ def test_texts_of_two_contents_of_one_name_never_meet(
 ):
     assert decode.main(own) == 0
     texts = (tmp_path / "out" / "texts.jsonl").read_bytes()
-    wrote(tmp_path, [*TEXTS, "more"])
+    write_prompts(tmp_path, [*TEXTS, "more"])
     capsys.readouterr()
     for name in FILES:
         file = tmp_path / name
@@ -239,12 +239,12 @@ def test_a_worker_sees_what_changed_since_it_was_given_work(own, tmp_path):
     files = decode.check_models(asked)[1]
     asked = asked._replace(content=content.read(files))
     first, second, _ = decode.list_blocks(asked)
-    assert decode.work(asked, first, stand_in)[:2] == (0, "")
+    assert decode.work(asked, first, echo_request)[:2] == (0, "")
     with (tmp_path / FILES[0]).open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\0")
     os.utime(tmp_path / FILES[0], (1, 1))
-    code, said, _ = decode.work(asked, second, stand_in)
+    code, said, _ = decode.work(asked, second, echo_request)
     assert code == 2 and said.startswith(f"{FILES[0]} changed while texts were decoded")
     assert not blocks.texts_path(asked.folder, second).exists()
 
@@ -264,7 +264,7 @@ def test_a_stopped_command_cancels_its_workers(own, monkeypatch, capsys):
     def leave(code):
         raise SystemExit(code)
 
-    launcher = Dying(0, stand_in)
+    launcher = Dying(0, echo_request)
     monkeypatch.setattr(workers, "make_launcher", lambda *_: launcher)
     monkeypatch.setattr(decode.Bar, "update", stop)
     monkeypatch.setattr(console, "leave", leave)
@@ -287,7 +287,10 @@ def test_a_worker_stands_where_its_parent_does(tmp_path, monkeypatch):
     assert "" not in places and variables["PYTHONSAFEPATH"] == "1"
     monkeypatch.chdir("/")
     monkeypatch.setattr(sys, "path", ["/nowhere"])
-    assert environment.run_in(world, importlib.import_module, "beside").HERE == 3
+    assert (
+        environment.run_in_environment(world, importlib.import_module, "beside").HERE
+        == 3
+    )
     assert Path.cwd() == tmp_path and sys.path[-1] == "/nowhere"
 
 
@@ -310,8 +313,8 @@ def test_every_prompt_is_one_that_the_target_can_go_on_with(
 
 
 def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, refused):
-    """Before anything is written."""
-    wrote(tmp_path, TEXTS)
+    """The error comes before anything is written."""
+    write_prompts(tmp_path, TEXTS)
     monkeypatch.setattr(workers, "GPUS", (str(tmp_path / "gpu*"),))
     files = {
         "none": "\n",
@@ -349,38 +352,38 @@ def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, refused):
 def test_mended_prompts_cost_their_own_blocks(
     tmp_path, at_once, monkeypatch, capsys, refused
 ):
-    """Whether all were decoded before, or one block failed; another setting, or a file
-    without a block in common, is refused."""
+    """Only their blocks are decoded again, whether all blocks were decoded before or
+    one failed; another setting is refused, and so is a file that shares no block."""
 
     argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out"), "--json"]
 
     def main(*flags: str) -> dict:
-        monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
+        monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, echo_request))
         code = decode.main([*argv, *flags])
         found = json.loads(capsys.readouterr().out)
         assert code == bool(found["failed"])
         return found
 
     texts = list(TEXTS)
-    wrote(tmp_path, texts)
+    write_prompts(tmp_path, texts)
     with monkeypatch.context() as patch:
         patch.setattr(decode, "work", lambda *_: (2, "none can be had", "here"))
         assert main("--block", "2")["texts"] == 0
     assert main("--block", "3")["decoded"] == 7  # a folder without texts is new
     for place, new, decoded in (2, "mended", 3), (6, "also", 1):
         texts[place] = new
-        wrote(tmp_path, texts)
+        write_prompts(tmp_path, texts)
         for again in (decoded, 0):
             assert main()["decoded"] == again
         rows = read(tmp_path / "out" / "texts.jsonl")
         assert [row.split(maxsplit=2)[2] for row in rows] == texts
     texts += ["more", "and more", "and one"]
-    wrote(tmp_path, texts)
+    write_prompts(tmp_path, texts)
     assert main()["decoded"] == 4
     other_gamma = "decoded with gamma 4", ["--gamma", "9"]
     for said, flags in other_gamma, ("may have changed", []):
         assert said in refused(decode.main, [*argv, *flags])
-        wrote(tmp_path, ["first", *texts])
+        write_prompts(tmp_path, ["first", *texts])
 
 
 def test_a_line_has_its_prompts_name_and_how_its_text_ended(tmp_path, monkeypatch):
@@ -391,7 +394,7 @@ def test_a_line_has_its_prompts_name_and_how_its_text_ended(tmp_path, monkeypatc
     both = [[5, 1], [6]] * 2, ["end", "length"] * 2
     done = text.Generated(["a", "b"] * 2, None, 1, 3, 0.0, "exact", *both)
     monkeypatch.setattr(text, "run", lambda *_: done)
-    (block,) = blocks.cut(asked.prompts, 8)
+    (block,) = blocks.split_file(asked.prompts, 8)
     assert decode.work(asked, block)[:2] == (0, "")
     rows = blocks.texts_path(asked.folder, block).read_text().splitlines()
     assert [*map(json.loads, rows)] == [
@@ -401,11 +404,11 @@ def test_a_line_has_its_prompts_name_and_how_its_text_ended(tmp_path, monkeypatc
 
 
 def test_prompts_that_change_meanwhile_are_told(tmp_path):
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     asked = setting(tmp_path)
-    (block,) = blocks.cut(asked.prompts, 8)
-    wrote(tmp_path, ["def h(x", *TEXTS[1:]])
-    code, said, _ = decode.work(asked, block, stand_in)
+    (block,) = blocks.split_file(asked.prompts, 8)
+    write_prompts(tmp_path, ["def h(x", *TEXTS[1:]])
+    code, said, _ = decode.work(asked, block, echo_request)
     assert code == 2 and "was changed during the run" in said
 
 
@@ -426,8 +429,8 @@ def test_blocks_are_some_for_each_worker(count, at_once, flags, size, tmp_path):
     )
 
 
-def working(ancestor: int) -> list[int]:
-    """The workers of a process, here and of Ray's."""
+def running_workers(ancestor: int) -> list[int]:
+    """Returns the workers of a process, which are its children or Ray's."""
     parents, found = {}, []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ProcessLookupError):
@@ -446,11 +449,11 @@ def working(ancestor: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("on", ["local", "ray"])
 def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
-    """Their drafter lies beside the prompts, and where they import from is named as it
-    is seen from there. A command that is stopped says one line, and leaves none."""
+    """The drafter lies beside the prompts, in a folder that the workers see too. When
+    the command is stopped it prints one line and leaves no worker."""
     if on == "ray" and not find_spec(on):
         pytest.skip(f"needs the launcher of --on {on}")
-    wrote(tmp_path, TEXTS)
+    write_prompts(tmp_path, TEXTS)
     shutil.copy(ROOT / "docs" / "my_parts.py", tmp_path)
     flags = [*FLAGS, "--draft", "my_parts:repeat"]
     argv = [sys.executable, "-m", "specjax", "decode", "prompts.jsonl", *flags]
@@ -466,7 +469,7 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
         with subprocess.Popen(argv, **how) as going:
             while going.poll() is None and killed < 2:
                 time.sleep(0.5)
-                for worker in working(going.pid)[:1]:
+                for worker in running_workers(going.pid)[:1]:
                     os.kill(worker, signal.SIGKILL)
                     killed += 1
             line = going.stdout.readline()
@@ -476,11 +479,11 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
         assert going.returncode == (0 if last else 143), said + errors
         lines = [x for x in errors.splitlines() if not x.startswith("blocks: ")]
         told = "stopped; start the same command again to continue"
-        assert lines == ([] if last else [told]) and not working(going.pid)
+        assert lines == ([] if last else [told]) and not running_workers(going.pid)
     assert killed == 2
     monkeypatch.syspath_prepend(tmp_path)
     asked = setting(tmp_path, *flags)
-    (block,) = blocks.cut(asked.prompts, 99)
+    (block,) = blocks.split_file(asked.prompts, 99)
     alone = decode.decode_lines(asked, 0, blocks.read_lines(asked.prompts, block))
     texts = [row["text"] for row in alone]
     assert read(tmp_path / "out" / "texts.jsonl") == texts
@@ -488,7 +491,7 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
 
 
 def test_texts_of_one_form_are_of_no_other(tmp_path, refused):
-    """The settings of their folder tell forms apart, and so do the names of blocks."""
+    """The settings in their folder and the names of the blocks tell forms apart."""
     (tmp_path / "a.lark").write_text('start: "a"')
     free = setting(tmp_path)
     regex = setting(tmp_path, "--regex", "a|b")
@@ -498,7 +501,7 @@ def test_texts_of_one_form_are_of_no_other(tmp_path, refused):
     assert "form" not in described[0] and described[1]["regex"] == "a|b"
     assert texts_folder.differences(described[1], described[0]) == ["regex 'a|b'"]
     assert texts_folder.differences(described[0], described[1]) == ["regex None"]
-    wrote(tmp_path, TEXTS[:1])
+    write_prompts(tmp_path, TEXTS[:1])
     each = (one._replace(block=1) for one in (free, regex))
     assert len({next(texts_folder.list_blocks(one)).how for one in each}) == 2
     argv = [tmp_path / "prompts.jsonl", "--out", tmp_path / "out"]

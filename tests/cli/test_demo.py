@@ -1,4 +1,4 @@
-"""`specjax demo`: the flags, the blocks and the counts that it promises."""
+"""`specjax demo` prints the flags, the blocks and the counts that it promises."""
 
 import io
 import re
@@ -32,7 +32,7 @@ def pair(tmp_path_factory):
 
 
 def run(*flags: str) -> types.SimpleNamespace:
-    """Runs the demo; its sections, and the token ids that were decoded."""
+    """Runs the demo, and returns its sections and the ids that were decoded."""
     with pytest.MonkeyPatch.context() as patch:
         out, kept = io.StringIO(), {}
         measure, show = demo.measure, demo.show
@@ -96,8 +96,9 @@ def test_greedy_texts_are_identical_and_the_summary_is_the_traces(pair):
     assert demo.repetition(ids, 13) == 0.2
 
 
-def steps_of(ids: list[int], begun: int, asked=lambda shown: None):
-    """One token a step, nothing drafted; `asked` before each step but the first."""
+def one_token_steps(ids: list[int], begun: int, asked=lambda shown: None):
+    """Yields steps of one token, without drafts, and calls `asked` before each step but
+    the first."""
     info = types.SimpleNamespace(accepted=0, tested=0, tokens=np.zeros(0, int))
     for length in range(begun + 1, len(ids) + 1):
         yield np.array(ids[:length]), info
@@ -108,22 +109,22 @@ def steps_of(ids: list[int], begun: int, asked=lambda shown: None):
     "text", ["def add(a, b):\n    return a + b\n", "x = '\U0001f642 \u6f22'"]
 )
 def test_the_text_is_printed_as_it_grows(text, capsys):
-    """A character of several tokens only when it is whole."""
+    """A character of several tokens is printed only when it is complete."""
     ids, printed = CODE.encode(text), []
 
-    def asked(length):
+    def check_printed(length):
         printed.append(capsys.readouterr().out)
         so_far = CODE.decode(ids[:length]).rstrip("\ufffd")
         assert "".join(printed) == so_far
 
-    demo.show(CODE, 1, steps_of(ids, 1, asked))
+    demo.show(CODE, 1, one_token_steps(ids, 1, check_printed))
     assert len(printed) == len(ids) - 1 and "".join(printed) == text
     assert text.isascii() or "\ufffd" in CODE.decode(ids[:-3])
     capsys.readouterr()
-    demo.show(CODE, 1, steps_of(ids, 1), 2)  # as where a template is left out
+    demo.show(CODE, 1, one_token_steps(ids, 1), 2)  # as where a template is left out
     assert capsys.readouterr().out == CODE.decode(ids[2:]) + "\n"
     ids = CODE.encode("a\U0001f642")[:-1]  # a broken character is printed as such
-    demo.show(CODE, 1, steps_of(ids, 1))
+    demo.show(CODE, 1, one_token_steps(ids, 1))
     assert capsys.readouterr().out == CODE.decode(ids) + "\n"
     assert CODE.decode(ids).endswith("\ufffd")
 
@@ -141,7 +142,7 @@ def test_logits_that_are_no_law_end_it_in_one_line(pair, monkeypatch, capsys):
     assert "row 0, the step that writes token 0 of its text: the target's" in last
 
 
-def asked(*words: str) -> demo_pairs.DemoPair:
+def choose_pair(*words: str) -> demo_pairs.DemoPair:
     return demo_pairs.choose(demo.make_parser().parse_args(words))
 
 
@@ -149,10 +150,10 @@ def test_the_scripts_own_flags_and_defaults(tmp_path):
     flags = demo.make_parser().parse_args([])
     assert (flags.n_tokens_to_generate, flags.K) == (60, 4)
     assert (flags.temperature, flags.seed) == (0.0, 123)
-    assert asked() == demo_pairs.PAIRS["code"]
-    assert asked("--models_dir", "mine")[:2] == ("1558M", "124M")
+    assert choose_pair() == demo_pairs.PAIRS["code"]
+    assert choose_pair("--models_dir", "mine")[:2] == ("1558M", "124M")
     names = ["--draft_model_size", "code_target", "--target_model_size", "code_small"]
-    assert asked(*names)[:2] == zoo.MODELS[::-1]
+    assert choose_pair(*names)[:2] == zoo.MODELS[::-1]
     # A GPT-2 by its size goes on past its end, as the script does.
     pytest.importorskip("tokenizers")
     for name in ("1558M", "124M"):
@@ -163,10 +164,10 @@ def test_the_scripts_own_flags_and_defaults(tmp_path):
 
 
 def test_a_pair_goes_by_one_name_with_a_prompt_that_suits_it(refused):
-    assert asked("--pair", "ende")[:2] == ("t5_target", "t5_small")
-    assert asked("--target", "t5_target") == asked("--pair", "ende")
-    assert asked("--audio", "a.wav")[:2] == zoo.SPEECH_MODELS
-    typed = asked("--pair", "smollm2", "--prompt", "Why?")
+    assert choose_pair("--pair", "ende")[:2] == ("t5_target", "t5_small")
+    assert choose_pair("--target", "t5_target") == choose_pair("--pair", "ende")
+    assert choose_pair("--audio", "a.wav")[:2] == zoo.SPEECH_MODELS
+    typed = choose_pair("--pair", "smollm2", "--prompt", "Why?")
     assert typed.prompt == "Why?" and typed.chat
     for words, told in (
         (["--pair", "hope"], "'code', 'ende', 'correct', 'docs', 'speech', 'smollm2'"),

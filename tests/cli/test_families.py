@@ -1,4 +1,4 @@
-"""Folders of each family of models through every command that takes a pair.
+"""Every command that takes a pair reads folders of each family of models.
 
 Commands know Llamas of all styles as one family.
 """

@@ -1,4 +1,5 @@
-"""`--json` of the commands: one document and nothing else, with the guide's keys.
+"""`--json` makes commands print one document and nothing else, with the keys in the
+guide.
 
 The table of `docs/guides/measuring.md` is what a program may rely on.
 """
@@ -15,7 +16,7 @@ from specjax.cli import workers
 from specjax.exactness import certify, draws
 from specjax.models import gpt
 from tests.cli.test_compare import RECORD, record, write
-from tests.cli.test_decode import Dying, stand_in
+from tests.cli.test_decode import Dying, echo_request
 from tests.exactness.test_certify import TRIALS, Trial
 from tests.support import text_folders
 
@@ -96,9 +97,9 @@ def test_it_is_one_document_with_the_keys_of_the_table(
     monkeypatch.setattr(certify, "race_p_value", lambda vocab: 1.0)  # seconds
     monkeypatch.setattr(draws, "check_rule", lambda verifier: (1, []))
     monkeypatch.setattr(draws, "check_shapes", lambda nodes: (1, 0))
-    monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, stand_in))
+    monkeypatch.setattr(workers, "make_launcher", lambda *_: Dying(0, echo_request))
     name, *flags = command.split()
-    main = import_module(__main__.module_of(name)).main
+    main = import_module(__main__.command_module(name)).main
     try:
         code = main([*flags, *FLAGS[command].split(), "--json"])
     except SystemExit as ended:

@@ -1,4 +1,4 @@
-"""`specjax measure` from its flags to a record that `specjax compare` reads."""
+"""`specjax measure` turns its flags into a record that `specjax compare` reads."""
 
 import numpy as np
 import pytest
@@ -20,23 +20,31 @@ def pair(tmp_path_factory):
     return drafts.pair(*loaded)
 
 
-def set_by(*words):
+def settings_from_flags(*words):
     parsed = measure.make_parser().parse_args(["--data", "a.jsonl", *words])
     setting = measure.make_setting(measure.with_defaults(parsed))
     return setting.gammas, setting.texts, setting.rounds, setting.decode.new_tokens
 
 
 def test_a_brief_measurement_is_the_default_and_flags_go_before_either():
-    assert set_by() == ((0, 3, 6), 8, 2, 64)
-    assert set_by("--thorough") == ((0, 1, 2, 3, 5, 8), 16, 5, 96)
+    assert settings_from_flags() == ((0, 3, 6), 8, 2, 64)
+    assert settings_from_flags("--thorough") == ((0, 1, 2, 3, 5, 8), 16, 5, 96)
     own = "--gammas 4 --texts 6 --rounds 3 --tokens 7".split()
-    assert set_by(*own) == set_by(*own, "--thorough") == ((0, 4), 6, 3, 7)
-    assert set_by("--batch", "3")[1] == 6 and set_by("--batch", "16")[1] == 32
+    assert (
+        settings_from_flags(*own)
+        == settings_from_flags(*own, "--thorough")
+        == ((0, 4), 6, 3, 7)
+    )
+    assert (
+        settings_from_flags("--batch", "3")[1] == 6
+        and settings_from_flags("--batch", "16")[1] == 32
+    )
 
 
 @pytest.mark.slow
 def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
-    """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
+    """The expected numbers are computed by hand: weights, two caches of keys and
+    values, tokens and cursors, laws."""
     target, draft = pair
     setting = make(walltime.WalltimeSetting, texts=1, others=1)
     (batch, *_), _ = walltime.batches(texts.Prompts([[1, 2, 3]]), setting)

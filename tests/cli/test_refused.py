@@ -1,5 +1,5 @@
-"""What a person may type wrong: one line that names the fix, exit code 2, no compute;
-and Ctrl-C, which is one line too.
+"""Mistakes in commands end in one line that names the fix, with exit code 2 and without
+compute; so does Ctrl-C.
 
 Every command's errors are in the tables of this file.
 """
@@ -82,7 +82,7 @@ TYPED = [
 UNREAD = "--data FOLDER/prompts.jsonl --tokenizer FOLDER/wrong.model"
 LONG = "--target FOLDER/gpt2/a --draft FOLDER/gpt2/a"
 HEARS = "--target speech_target --draft speech_small"
-NO_MODEL = "is no SentencePiece model"
+NO_MODEL = "is not a SentencePiece model"
 # Flags that are refused once what they name was looked at.
 READ = [
     (measure, "--target absent", "no checkpoint at 'absent'"),
@@ -106,7 +106,7 @@ READ = [
     (measure, f"{LONG} --tokens 5000", "--tokens can be at most"),
     # Before weights are read: of two mistakes --out is the one that is told.
     (measure, "--target absent --out FOLDER", "is a folder: name a .jsonl file"),
-    (measure, "--target absent --out /dev/full", "is no ordinary file"),
+    (measure, "--target absent --out /dev/full", "is not an ordinary file"),
     (measure, "--target absent --out FOLDER/prompts.jsonl/a", "name another .jsonl"),
     (demo, "--target 1558M", "no models/1558M/config.json, and models has no model"),
     (demo, "--draft_model_size 124M", "(hf download openai-community/gpt2 --local-d"),
@@ -201,7 +201,8 @@ def test_records_of_no_row_in_common(told, tmp_path):
 
 
 def test_rounds_are_kept_until_the_whole_is_saved(tmp_path, capsys):
-    """A record that cannot be written is printed: the disk may fill meanwhile."""
+    """A record that cannot be written is printed, because the disk may fill up in the
+    meantime."""
     saving = Saving(tmp_path / "a.jsonl")
     saving.prepare()
     assert not list(tmp_path.iterdir())  # of what is refused later nothing is left

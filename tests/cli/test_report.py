@@ -1,4 +1,4 @@
-"""`--report`: a page of one's own rows, in words and drawings."""
+"""`--report` writes a page about a user's rows, in words and drawings."""
 
 import json
 import re
@@ -59,7 +59,9 @@ def test_what_speaks_against_the_numbers_is_said_alike_everywhere(capsys):
     assert "-0.2" not in alone and "<td>-0.2</td>" not in page  # no draft, no overhead
     assert printed.count("gamma 3") == 1 and "predicted:" not in printed
     assert "same distribution as the target alone (exact); the draft is" in printed
-    assert "decode without a draft" in verdict.faster({"best_speedup_ci": [0.5, 0.9]})
+    assert "decode without a draft" in verdict.speed_verdict(
+        {"best_speedup_ci": [0.5, 0.9]}
+    )
 
 
 def test_a_page_has_words_numbers_and_both_drawings(tmp_path):

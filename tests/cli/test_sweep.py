@@ -1,5 +1,5 @@
-"""Rows as tasks: workers die, rows fail, the command is stopped; nothing is lost, and
-nothing measured twice."""
+"""Rows are run as tasks: when workers die, rows fail or the command is stopped, nothing
+is lost and nothing is measured twice."""
 
 import json
 import shutil

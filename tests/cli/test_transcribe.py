@@ -1,4 +1,4 @@
-"""`specjax transcribe`: what it prints and writes, and what it refuses."""
+"""`specjax transcribe` prints, writes and refuses what it should."""
 
 import argparse
 import errno
@@ -65,7 +65,8 @@ def test_texts_are_printed_and_written_and_a_bad_file_ends_alone(
 
 
 def test_one_document_is_all_that_is_printed(place, pair, capsys):
-    """Parts, a prompt and a language a file by their flags; as the file's own .json.
+    """The flags name parts, a prompt and a language for each file; the document equals
+    the file's own .json.
 
     It is in ASCII, which every console has, also where names have other letters."""
     shutil.copy(place / "a.flac", place / "größe.flac")
@@ -137,8 +138,11 @@ def test_no_file_is_taken_for_a_temperature():
 DONE = Transcript(Path("x/a.wav"), (Segment(0, 1, " naïve 你"),), 1.0, "en")
 
 
-def shown(place, monkeypatch, out, formats=("txt", "json")) -> transcribe.Output:
-    """Has told of two recordings, by streams as of a command."""
+def output_after_two(
+    place, monkeypatch, out, formats=("txt", "json")
+) -> transcribe.Output:
+    """Returns an output that has shown two recordings, with streams as a command has
+    them."""
     stream = open(out, "w", encoding="ascii")
     monkeypatch.setattr(sys, "stdout", console.Stream(stream, "standard output"))
     files = [Path("x/a.wav"), Path("x/b.wav")]
@@ -158,12 +162,12 @@ ODD = "x/a.wav is odd\nx/b.wav is odd\n"
 def test_files_are_written_before_anything_is_printed(tmp_path, monkeypatch, capfd):
     reading, unread = os.pipe()
     os.close(reading)
-    teller = shown(tmp_path, monkeypatch, os.dup(unread))
+    teller = output_after_two(tmp_path, monkeypatch, os.dup(unread))
     assert sorted(x.name for x in tmp_path.iterdir()) == ALL and not teller.failed
     assert (tmp_path / "b.txt").read_text("utf-8") == "naïve 你\n"
     assert capfd.readouterr().err == ODD
     with pytest.raises(console.Unwritable) as ended:  # there is nothing left to do
-        shown(None, monkeypatch, unread, formats=())
+        output_after_two(None, monkeypatch, unread, formats=())
     assert ended.value.code == console.CLOSED
 
 
@@ -174,7 +178,7 @@ def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch, capfd
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    teller = shown(tmp_path, monkeypatch, os.devnull, formats=("txt",))
+    teller = output_after_two(tmp_path, monkeypatch, os.devnull, formats=("txt",))
     assert [x.name for x in tmp_path.iterdir()] == ["a.txt"] and teller.failed
     assert (tmp_path / "a.txt").read_text() == "earlier\n"
     printed = capfd.readouterr().err

@@ -1,4 +1,5 @@
-"""Rows of a gin file are picked by name, and mistakes in one are named in one line."""
+"""Rows of a gin file are chosen by name, and a mistake in a row is one line that names
+it."""
 
 import re
 from pathlib import Path
@@ -35,7 +36,7 @@ GAMMA = 3
 SPEED_ROW = ALPHA_ROW.replace("runs/alpha", "runs/walltime").replace("GAMMA = 3", "")
 
 
-def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+def write_file(folder: Path, text: str, encoding: str = "utf-8") -> Path:
     path = folder / "row.gin"
     path.write_text(text, encoding)
     return path
@@ -48,7 +49,7 @@ def speeds(folder) -> dict[str, float]:
 
 def test_rows_of_a_file_are_measured_in_order_or_by_name(tmp_path, capsys):
     (tmp_path / "table").mkdir()
-    path = written(tmp_path / "table", GRID)
+    path = write_file(tmp_path / "table", GRID)
     every, one, other = (tmp_path / name for name in "abc")
     run.main(["--out", str(every), str(path)])
     assert list(speeds(every)) == ["slow", "fast"]
@@ -64,10 +65,12 @@ def test_rows_of_a_file_are_measured_in_order_or_by_name(tmp_path, capsys):
 
 
 def test_a_row_owns_what_its_file_and_itself_set(tmp_path):
-    """Of a number that another row sets it knows nothing."""
+    """A row does not know the numbers that other rows set."""
     twice = "'GAMMA': %TWICE, 'TWICE': 5"
     text = f"{GRID}TWICE = %GAMMA\n".replace("'GAMMA': 5", twice)
-    slow, fast = configs.rows(RowFile(written(tmp_path, text.replace("TWICE = ", "#"))))
+    slow, fast = configs.rows(
+        RowFile(write_file(tmp_path, text.replace("TWICE = ", "#")))
+    )
     assert set(configs.build(slow).own) == {"GAMMA", "ALPHA"}
     assert set(configs.build(fast).own) == {"GAMMA", "ALPHA", "TWICE"}
     assert "TWICE" not in configs.build(slow).config
@@ -88,7 +91,7 @@ def test_a_row_owns_what_its_file_and_itself_set(tmp_path):
     ],
 )
 def test_a_mistake_is_one_line(old, new, flags, message, tmp_path, capsys):
-    path = written(tmp_path, GRID.replace(old, new))
+    path = write_file(tmp_path, GRID.replace(old, new))
     out = tmp_path / "out"
     with pytest.raises(SystemExit) as stopped:
         run.main(["--out", str(out), str(path), "--gin.ALPHA=0.6", *flags])
@@ -99,9 +102,9 @@ def test_a_mistake_is_one_line(old, new, flags, message, tmp_path, capsys):
 
 
 def test_a_row_is_named_where_there_are_several(tmp_path):
-    path = written(tmp_path, ROW)
+    path = write_file(tmp_path, ROW)
     assert configs.rows(RowFile(path)) == [RowFile(path, row="row")]
-    path = written(tmp_path, GRID)
+    path = write_file(tmp_path, GRID)
     with pytest.raises(
         configs.ConfigError, match=r"2 rows: name one as \S+row\.gin:ROW"
     ):
@@ -159,7 +162,7 @@ MISTAKES += [
 def test_a_mistake_is_named_with_its_file_in_one_line(tmp_path):
     for text, message in MISTAKES:
         assert text != ALPHA_ROW
-        path = written(tmp_path, text)
+        path = write_file(tmp_path, text)
         with pytest.raises(run.RowError, match=message) as error:
             run.run([path], tmp_path)
         assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
@@ -169,7 +172,7 @@ def test_a_mistake_is_named_with_its_file_in_one_line(tmp_path):
 
 def test_filters_of_a_row_reach_what_decodes(tmp_path):
     for text in ALPHA_ROW, SPEED_ROW:
-        built = run.build(written(tmp_path, text), ["TOP_K = 3", "TOP_P = 0.5"])
+        built = run.build(write_file(tmp_path, text), ["TOP_K = 3", "TOP_P = 0.5"])
         setting = built.row.measurement.run.args[2]
         cuts = {name: x for name, x in setting.decode.truncation().items() if x}
         assert cuts == {"top_k": 3, "top_p": 0.5}
@@ -177,7 +180,7 @@ def test_filters_of_a_row_reach_what_decodes(tmp_path):
 
 def test_a_file_is_utf8_and_does_not_include_itself(tmp_path):
     for encoding in ("utf-8", "utf-8-sig"):
-        path = written(tmp_path, f"# größer\r\n{ROW}", encoding)
+        path = write_file(tmp_path, f"# größer\r\n{ROW}", encoding)
         assert run.build(path).table == tmp_path.name
     other = tmp_path / "other.gin"
     other.write_text(f"include '{path}'\n")
@@ -187,7 +190,7 @@ def test_a_file_is_utf8_and_does_not_include_itself(tmp_path):
         (f"include '{other}'", "ascii", r"row\.gin includes other\.gin includes row"),
     ):
         with pytest.raises(configs.ConfigError, match=message) as error:
-            run.build(written(tmp_path, text, encoding))
+            run.build(write_file(tmp_path, text, encoding))
         assert "\n" not in str(error.value)
 
 
@@ -203,7 +206,7 @@ TYPED = {
 
 
 def test_what_nothing_reads_is_refused_before_any_compute(tmp_path):
-    path = str(written(tmp_path, ALPHA_ROW))
+    path = str(write_file(tmp_path, ALPHA_ROW))
     for typed, message in TYPED.items():
         for flag in ([f"--gin.{typed}"], ["--set", typed]):
             with pytest.raises(SystemExit, match=message) as error:

@@ -1,4 +1,5 @@
-"""Schemas, regular expressions and grammars, lifted to tokens; what is refused."""
+"""Schemas, regular expressions and grammars become tables over tokens, or are
+refused."""
 
 import itertools
 import json
@@ -50,7 +51,8 @@ def matches(automaton, text: bytes) -> bool:
 
 
 def random_text(automaton, rng) -> bytes:
-    """A text by random steps, which ends where it may with probability one half."""
+    """Returns a text of random steps, which ends with probability one half where it
+    may."""
     state, text = 0, b""
     while True:
         after = np.flatnonzero(automaton.step[state] != regular.NO_STATE)
@@ -97,7 +99,8 @@ def test_every_text_of_a_schema_is_valid():
 
 
 def test_a_token_table_reads_words_as_their_bytes():
-    """Words share beginnings, and some die in them; an automaton over bytes decides."""
+    """Words share beginnings, and some words are impossible; an automaton over bytes
+    decides which."""
     rng = np.random.default_rng(1)
     words = ["".join(rng.choice([*"abc"], rng.integers(1, 5))) for _ in range(60)]
     words = [None, b"a", b"b", b"c", *(word.encode() for word in words)]
@@ -118,7 +121,8 @@ def test_a_token_table_reads_words_as_their_bytes():
 
 
 def test_masks_of_a_grammar_are_those_of_its_regular_expression():
-    """Also where only one text can follow, which the library would spell one way."""
+    """This holds too where only one text can follow, for which the library would allow
+    one spelling alone."""
     words = [*BYTES[97:100], b"ab", b"bc", b"abc", b"cab", b"aa", None]
     for regex in ("abca?b", "(a|ab)(c|bca)?", "(ab)*c", "abcab|abcb"):
         table = tables.lift(regular.compile_bytes(regex), words, [8])

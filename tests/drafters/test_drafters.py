@@ -1,4 +1,5 @@
-"""What drafters draft, by hand: counts of n-grams, and what is found in texts."""
+"""Drafters draft what is computed by hand: from counts of n-grams, and from matches in
+texts."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,7 @@ from specjax.types import (
     TargetCall,
 )
 from tests.support import tiny
-from tests.support.drafted import along
+from tests.support.drafted import drafts_by_step
 
 # a b a b c, then a b c: after (a, b) come a once and c twice.
 A, B, C = 0, 1, 2
@@ -40,13 +41,14 @@ TEXTS = [[A, B, A, B, C], [A, B, C]]
 WEIGHT, ADD = 0.8, 0.5
 
 
-def fitted(order: int, places: int = 4) -> ngram.NGram:
+def fit_ngram(order: int, places: int = 4) -> ngram.NGram:
     return ngram.fit(TEXTS, 4, order, weight=WEIGHT, add=ADD, places=places)
 
 
 @jax.jit
 def laws_after(params: ngram.NGram, contexts) -> jax.Array:
-    """Of contexts [N, k], padded on the left with -1: [N, V]."""
+    """Returns the laws [N, V] after contexts [N, k], which are padded on the left with
+    -1."""
     logits = probs.table_rows(params.table, ngram.find(params, contexts))
     sampling = Sampling(jnp.ones(contexts.shape[0]))
     return probs.dense(probs.standardize(logits, sampling))
@@ -67,7 +69,7 @@ def test_ngram_laws_are_the_interpolated_counts():
         (C, B): AFTER_B,  # unseen, so its suffix
         (A, 3): UNIGRAM,  # of which no suffix was seen either
     }
-    got = laws_after(fitted(3), jnp.array([*laws]))
+    got = laws_after(fit_ngram(3), jnp.array([*laws]))
     np.testing.assert_allclose(got, [*laws.values()], rtol=1e-6)
 
 
@@ -78,19 +80,19 @@ def test_what_stands_before_a_text_is_no_token():
 
 
 def test_few_places_keep_the_most_probable_and_still_sum_to_one():
-    (law,) = laws_after(fitted(2, places=1), jnp.array([[B]]))
+    (law,) = laws_after(fit_ngram(2, places=1), jnp.array([[B]]))
     rest = (1 - WEIGHT) * UNIGRAM
     kept = np.where(np.arange(4) == C, AFTER_B, rest)
     np.testing.assert_allclose(law, kept / kept.sum(), rtol=1e-6)
 
 
-def state_of(texts, cache=(), context=None, budget=9) -> State:
+def make_state(texts, cache=(), context=None, budget=9) -> State:
     tokens = np.array([text + [0] * (16 - len(text)) for text in texts], np.int32)
     length = np.array([len(text) for text in texts], np.int32)
     return State(tokens, length, (), cache, 0 * length + budget, context)
 
 
-def drafted(drafter, state: State, params=None) -> tuple[list[list[int]], object]:
+def run_drafter(drafter, state: State, params=None) -> tuple[list[list[int]], object]:
     draft, cache = jax.jit(lambda s: drafter.draft(None, params, None, s))(state)
     rows = zip(draft.tokens.tolist(), draft.num.tolist(), strict=True)
     return [row[:num] for row, num in rows], cache
@@ -107,24 +109,24 @@ def test_copying_continues_the_best_match():
         ([4, 4], 4, [4]),  # they overlap
     ]
     texts, budgets, expected = zip(*cases, strict=True)
-    state = state_of(texts, budget=np.array(budgets))
-    assert drafted(copying.build(4), state)[0] == [*expected]
+    state = make_state(texts, budget=np.array(budgets))
+    assert run_drafter(copying.build(4), state)[0] == [*expected]
 
 
 def test_copying_looks_in_its_context():
-    """And there too for no more tokens than the text has."""
+    """It looks there too, and for no more tokens than the text has."""
     context = np.array([[9, 6, 3, 2, 6], [6, 6, 3, 6, 2]]), np.array([4, 5])
-    state = state_of([[5, 6, 7, 6], [6]], context=context)
-    assert drafted(copying.build(4), state)[0] == [[3, 2], [2]]
+    state = make_state([[5, 6, 7, 6], [6]], context=context)
+    assert run_drafter(copying.build(4), state)[0] == [[3, 2], [2]]
 
 
 def test_least_leaves_out_what_matches_less():
-    state = state_of([[5, 6, 7, 6], [5, 6, 7, 5, 6]])
-    assert drafted(copying.build(3, 3, 2), state)[0] == [[], [7, 5, 6]]
+    state = make_state([[5, 6, 7, 6], [5, 6, 7, 5, 6]])
+    assert run_drafter(copying.build(3, 3, 2), state)[0] == [[], [7, 5, 6]]
 
 
 def test_where_nothing_is_copied_a_draft_is_short():
-    """And as long as what there is to copy where something is."""
+    """Where something is copied, a draft is as long as the text to copy."""
 
     def draft(key, params, request, state):
         return Draft(jnp.zeros((3, 5), jnp.int32), state.budget, None), ()
@@ -133,20 +135,20 @@ def test_where_nothing_is_copied_a_draft_is_short():
         Drafter(no_cache, draft, 5), least=2, short=2
     )
     texts = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6], [5, 6, 7, 8, 5, 6]]
-    state = state_of(texts, budget=np.array([9, 9, 1]))
-    assert [len(row) for row in drafted(drafter, state)[0]] == [4, 2, 1]
+    state = make_state(texts, budget=np.array([9, 9, 1]))
+    assert [len(row) for row in run_drafter(drafter, state)[0]] == [4, 2, 1]
     assert drafter.widths == (2,)
 
 
 def test_what_is_copied_has_a_law_that_is_sure_of_it():
-    """And the rest is the model's, by its own law."""
+    """The law of the other tokens is the model's own."""
     model, gamma = tiny.transformers(), 3
     drawn = copying.copy_first(draw_independent, gamma, 2)
     drafter = autoregressive.build(model.draft, gamma, drawn)
     text = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6]]  # the second matches one token
     params = Params(model.target_weights, model.draft_weights)
     decoder = Decoder(model.target, drafter)
-    draft = along(decoder, params, make_prompt(text), steps=0)[0].draft
+    draft = drafts_by_step(decoder, params, make_prompt(text), steps=0)[0].draft
     assert draft.tokens[0].tolist() == [7, 8, 5] and draft.num.tolist() == [3, 3]
     laws = np.asarray(probs.dense(draft.law))
     np.testing.assert_array_equal(laws[0], np.eye(29)[[7, 8, 5]])
@@ -161,11 +163,11 @@ def test_a_suffix_goes_on_as_most_of_its_occurrences_do():
         [5, 6, 7],
     ]
     expected = [[8, 2, 6, 9], [9, 6], [7, 9, 6, 8], []]
-    assert drafted(suffix.build(4), state_of(texts))[0] == expected
+    assert run_drafter(suffix.build(4), make_state(texts))[0] == expected
     # A tree: 8 and what followed it most, and beside it 9; or one path, in its places.
     tree = suffix.build(4, paths=2)
-    assert drafted(tree, state_of(texts[:1] + texts[3:]))[0] == [[8, 9, 2, 6], []]
-    one = drafted(tree, state_of(texts[2:3]))[0][0]
+    assert run_drafter(tree, make_state(texts[:1] + texts[3:]))[0] == [[8, 9, 2, 6], []]
+    one = run_drafter(tree, make_state(texts[2:3]))[0][0]
     assert one[::2] == [7, 9] and len(one) == 3
 
 
@@ -178,15 +180,15 @@ def test_a_place_in_the_input_is_followed_and_found_again():
     # nothing was written; to one that stands in several places.
     texts = [[0, 4, 5], [0, 4, 6], [0, 4, 9], [0], [0, 4]]
     place = anchored.Place(np.array([1, 1, 1, 0, 2]), np.ones(5, int))
-    tokens, after = drafted(drafter, state_of(texts, place, context), begins)
+    tokens, after = run_drafter(drafter, make_state(texts, place, context), begins)
     assert tokens == [[4, 6, 7], [7, 4, 8], [7, 4, 8], [5, 4, 6], [5, 4, 6]]
     assert after.at.tolist() == [3, 5, 5, 2, 2]
     assert after.seen.tolist() == [3, 3, 3, 1, 2]
     # One token that follows is enough, though another place agrees with more.
     context = np.array([[3, 4, 5, 3, 4, 6]]), np.array([6])
     place = anchored.Place(np.array([1]), np.array([2]))
-    state = state_of([[5, 3, 4]], place, context)
-    assert drafted(drafter, state, begins)[0] == [[5, 3, 4]]
+    state = make_state([[5, 3, 4]], place, context)
+    assert run_drafter(drafter, state, begins)[0] == [[5, 3, 4]]
 
 
 STORE = [[1, 2, 3, 4], [9, 2, 3, 5], [7, 2, 3, 5], [2, 3]]
@@ -197,7 +199,7 @@ def test_a_store_is_searched_for_the_longest_match():
     texts = [[8, 2, 3], [1, 2, 3], [6], [5], [3, 1, 1, 3], [4, 1, 8, 4, 1]]
     # 5 twice; 4 after one token more; unknown; at an end; as long in the text itself.
     expected = [[5], [4], [], [], [1, 1, 3], [8, 4, 1]]
-    assert drafted(drafter, state_of(texts), store)[0] == expected
+    assert run_drafter(drafter, make_state(texts), store)[0] == expected
     unknown = datastore.last_tokens(jnp.array([6]), jnp.int32(1))
     _, num, matched = jax.jit(datastore.find_continuation, static_argnums=2)(
         store, unknown, 3
@@ -206,10 +208,11 @@ def test_a_store_is_searched_for_the_longest_match():
 
 
 def test_of_many_occurrences_some_are_asked_evenly():
-    """Of 96 after one token 5 follows the first 32, and 6 the others."""
+    """Of 96 occurrences of one token, the first 32 are followed by 5 and the others by
+    6; those that are looked at must be spread evenly."""
     texts = [[7 + i, 2, 5 if i < suffix.OCCURRENCES else 6] for i in range(96)]
     store = datastore.index(texts)
-    assert drafted(datastore.build(1), state_of([[3, 2]]), store)[0] == [[6]]
+    assert run_drafter(datastore.build(1), make_state([[3, 2]]), store)[0] == [[6]]
 
 
 def test_bisection_finds_what_a_search_of_every_place_does():
@@ -238,8 +241,8 @@ def test_bisection_finds_what_a_search_of_every_place_does():
 def test_successors_are_those_that_the_target_held_likely():
     chain, tree = recycling.build(9, 3), recycling.build(9, 4, (-1, -1, 0, 0))
     prompt = make_prompt([[4, 5, 4, 6], [7]])
-    state = state_of([[4, 5, 4, 6, 4], [7]], chain.init(None, prompt, 16))
-    assert drafted(chain, state)[0] == [[6], []]  # the later of those in the prompt
+    state = make_state([[4, 5, 4, 6, 4], [7]], chain.init(None, prompt, 16))
+    assert run_drafter(chain, state)[0] == [[6], []]  # the later of those in the prompt
     table = tree.init(None, prompt, 16)
     logits = np.zeros((2, 3, 9), np.float32)
     logits[0, 0, [5, 8]] = 2, 1  # after 4
@@ -251,15 +254,15 @@ def test_successors_are_those_that_the_target_held_likely():
         np.array([[4, 5, 5], [7, 7, 7]]), law, np.array([2, 0]), zero, zero
     )
     table = tree.observe(None, table, call)
-    tokens, _ = drafted(tree, state_of([[4], [7]], table))
+    tokens, _ = run_drafter(tree, make_state([[4], [7]], table))
     assert tokens[0] == [5, 8, 1, 2]
     call = call._replace(num=np.array([1, 0]))  # what is not real is not learnt
     table = tree.observe(None, tree.init(None, prompt, 16), call)
-    assert drafted(tree, state_of([[4], [7]], table))[0][0] == [5, 8, 3, 2]
+    assert run_drafter(tree, make_state([[4], [7]], table))[0][0] == [5, 8, 3, 2]
 
 
 def test_a_rollout_keeps_to_each_rows_budget():
-    """Drafting more would be exact still, so only this test can see it."""
+    """To draft more would still be exact, so that only this test can detect it."""
     state = State(jnp.zeros((2, 9), int), jnp.array([1, 1]), (), (), jnp.array([1, 3]))
     key = jax.random.split(jax.random.key(0), 2)
     request = Request(key, Sampling(jnp.ones(2)), *[jnp.zeros(2, int)] * 3)
@@ -282,9 +285,10 @@ def test_a_rollout_keeps_to_each_rows_budget():
         assert calls(jnp.array([0, budget])) == max(min(budget, 4) - 1, 0)
 
 
-def trips(drafter: Drafter, policy: Policy | None = None) -> int | None:
-    """How often the loop over drafted tokens runs in a compiled step, None where the
-    device decides; of the loops of random bits and of searches all know their end."""
+def count_loop_turns(drafter: Drafter, policy: Policy | None = None) -> int | None:
+    """Returns how often the loop over drafted tokens runs in a compiled step, None
+    where the device decides; all loops for random bits and searches have a known
+    length."""
     world = tiny.tables()
     decoder = Decoder(world.target, drafter, policy=policy)
     params = Params(world.target_weights, world.draft_weights)
@@ -298,13 +302,16 @@ def trips(drafter: Drafter, policy: Policy | None = None) -> int | None:
 
 
 def test_a_compiler_knows_how_much_is_drafted_unless_something_may_stop_it():
-    """Else a GPU's host waits for every token: only this test can see it."""
+    """Otherwise the host of a GPU waits for every token, which only this test can
+    detect."""
     model, gamma = tiny.tables().draft, 9
     chain = autoregressive.build(model, gamma)
-    assert trips(chain) == gamma - 1
-    assert trips(chain, policies.find("adaptive")) is None
-    assert trips(copying.shorten_without_copy(chain, least=2, short=2)) is None
+    assert count_loop_turns(chain) == gamma - 1
+    assert count_loop_turns(chain, policies.find("adaptive")) is None
+    assert (
+        count_loop_turns(copying.shorten_without_copy(chain, least=2, short=2)) is None
+    )
     # As many positions as texts have, in 32 slots of which gamma + 1 are to spare.
     for slots, known in ((32 - gamma - 1, gamma - 1), (32 - gamma - 2, None)):
         limited = model._replace(slots=slots)
-        assert trips(autoregressive.build(limited, gamma)) == known
+        assert count_loop_turns(autoregressive.build(limited, gamma)) == known

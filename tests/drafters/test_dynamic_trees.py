@@ -1,4 +1,4 @@
-"""Trees that differ from text to text, against plain words for which they should be.
+"""Trees that differ from text to text are those that a plain description gives.
 
 Axes: B rows, G nodes, V vocabulary.
 """
@@ -14,7 +14,13 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import recursive, recursive_replaced
 from tests.support import tiny
-from tests.support.drafted import SLOTS, Drafted, along, anew, whole
+from tests.support.drafted import (
+    SLOTS,
+    Drafted,
+    build_whole_text_logits,
+    draft_twice,
+    drafts_by_step,
+)
 from tests.support.drafter_cases import BY_NAME
 
 PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])
@@ -22,49 +28,49 @@ BATCH, NODES, FLOORS, LONGEST = 3, 7, (0.3, 0.25, 0.1), 3
 WRITTEN = 12, 6, 20, 2  # LONGEST tokens and one
 WORLD = tiny.transformers()
 PARAMS = Params(WORLD.draft_weights, WORLD.draft_weights)
-LOGITS = whole(WORLD.draft)
+LOGITS = build_whole_text_logits(WORLD.draft)
 
 
-def drafted(drafter) -> Drafted:
-    """A draft after as many tokens as a step may commit."""
+def draft_after_step(drafter) -> Drafted:
+    """Returns a draft after a step that commits as many tokens as possible."""
     decoder = Decoder(WORLD.draft, drafter, recursive.verifier)
-    return anew(decoder, PARAMS, PROMPT, written=WRITTEN)[1]
+    return draft_twice(decoder, PARAMS, PROMPT, written=WRITTEN)[1]
 
 
-def rows_of(now: Drafted):
-    """Tokens, parents and the text of each row."""
+def list_rows(now: Drafted):
+    """Returns the tokens, the parents and the text of each row."""
     rows = now.draft.tokens.tolist(), now.draft.parent.tolist(), now.texts()
     return zip(*rows, strict=True)
 
 
-def after(text: list, path: list) -> np.ndarray:
-    """The draft's own law of the next token, without a cache."""
+def law_after(text: list, path: list) -> np.ndarray:
+    """Returns the draft's own law of the next token, computed without a cache."""
     tokens = np.zeros((1, SLOTS), np.int32)
     tokens[0, : len(text) + len(path)] = text + path
     logits = LOGITS(WORLD.draft_weights, tokens)[0, len(text) + len(path) - 1]
     return np.asarray(jax.nn.softmax(logits))
 
 
-def kept(shares: list) -> list:
+def mix_with_floors(shares: list) -> list:
     return [f + (1 - f) * s for f, s in zip(FLOORS, shares, strict=False)]
 
 
 @pytest.mark.parametrize("floors", [(), FLOORS])
 def test_the_best_of_what_a_beam_extends(floors):
-    """With no floor the probability of a path alone."""
+    """With no floor, paths are compared by their probabilities alone."""
     drafter = best_first.build(
         WORLD.draft, NODES, width=2, longest=LONGEST, floors=floors
     )
-    for tokens, parents, text in rows_of(drafted(drafter)):
+    for tokens, parents, text in list_rows(draft_after_step(drafter)):
         beam, every = [((), 1.0)], []
         for _ in range(LONGEST):
             level = []
             for path, score in beam:
-                q = after(text, list(path))
+                q = law_after(text, list(path))
                 x, y = np.argsort(-q, kind="stable")[:2]
                 a, b = q[x], q[y] / (1 - q[x])
                 if floors:
-                    a, b = kept([a, b])
+                    a, b = mix_with_floors([a, b])
                 level += [((*path, x), score * a), ((*path, y), score * (1 - a) * b)]
             beam = sorted(level, key=lambda pair: -pair[1])[:2]
             every += level
@@ -75,17 +81,17 @@ def test_the_best_of_what_a_beam_extends(floors):
         assert paths == [path for path, _ in wanted]
 
 
-def by_likeliest(model):
+def build_best_first(model):
     return best_first.build(model, NODES, width=2, longest=LONGEST)
 
 
-def by_hand(model):
+def build_fixed_tree(model):
     return tree.build(model, (-1, -1, 0, 1, 2))
 
 
-@pytest.mark.parametrize("make", [by_likeliest, by_hand])
+@pytest.mark.parametrize("make", [build_best_first, build_fixed_tree])
 def test_a_tree_takes_a_call_for_each_token_of_its_longest_path(make):
-    """One more would draft the same."""
+    """Another call would give the same draft."""
     calls = []
 
     def apply(*asked):
@@ -96,17 +102,18 @@ def test_a_tree_takes_a_call_for_each_token_of_its_longest_path(make):
     decoder = Decoder(WORLD.draft, drafter, recursive.verifier)
     request = make_request(jax.random.key(3), PROMPT, 24, make_sampling(BATCH, 1.0))
 
-    def drafted():
+    def draft_tokens():
         state = generate.prefill(decoder, PARAMS, PROMPT, SLOTS)
         calls.clear()
         return drafter.draft(request.key, PARAMS.draft, request, state)[0].tokens
 
-    jax.eval_shape(drafted)
+    jax.eval_shape(draft_tokens)
     assert len(calls) == LONGEST
 
 
-def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
-    """How likely the next child of a place is kept, by what was drawn before it."""
+def estimate_kept(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
+    """Returns the estimated probability that the next child of a place is kept, given
+    what was drawn there before."""
     if len(drawn) == len(FLOORS) or len(path) == LONGEST:
         return -1
     left, floor = np.delete(q, drawn), FLOORS[len(drawn)]
@@ -114,13 +121,16 @@ def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
 
 
 def test_a_place_is_chosen_by_what_was_drawn_before():
-    """And each node carries the draft's own law after its parent's path."""
-    shapes, now = set(), drafted(grown.build(WORLD.draft, NODES, FLOORS, LONGEST))
+    """Each node carries the draft's own law after its parent's path."""
+    shapes, now = (
+        set(),
+        draft_after_step(grown.build(WORLD.draft, NODES, FLOORS, LONGEST)),
+    )
     laws = np.asarray(jax.jit(probs.dense)(now.draft.law))
-    for law, (tokens, parents, text) in zip(laws, rows_of(now), strict=True):
-        places, paths = {-1: [1.0, [], after(text, [])]}, {-1: []}
+    for law, (tokens, parents, text) in zip(laws, list_rows(now), strict=True):
+        places, paths = {-1: [1.0, [], law_after(text, [])]}, {-1: []}
         for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
-            values = {row: hope(*places[row], paths[row]) for row in places}
+            values = {row: estimate_kept(*places[row], paths[row]) for row in places}
             assert values[parent] == pytest.approx(max(values.values()), rel=1e-3)
             reach, drawn, q = places[parent]
             np.testing.assert_allclose(law[node], q, atol=2e-5)
@@ -128,7 +138,7 @@ def test_a_place_is_chosen_by_what_was_drawn_before():
             chance = floor + (1 - floor) * share
             places[parent] = [reach * (1 - chance), [*drawn, token], q]
             paths[node] = [*paths[parent], token]
-            places[node] = [reach * chance, [], after(text, paths[node])]
+            places[node] = [reach * chance, [], law_after(text, paths[node])]
             assert token not in drawn
         shapes.add(tuple(parents))
     assert len(shapes) > 1
@@ -137,7 +147,9 @@ def test_a_place_is_chosen_by_what_was_drawn_before():
 def test_a_copy_lies_beside_the_chain_where_there_is_one():
     drafter = forked.build(WORLD.draft, 5, 2, longest=2)
     decoder = Decoder(WORLD.target, drafter, recursive_replaced.verifier)
-    draft = along(decoder, BY_NAME["tree"].params(WORLD), PROMPT, steps=0)[0].draft
+    draft = drafts_by_step(decoder, BY_NAME["tree"].params(WORLD), PROMPT, steps=0)[
+        0
+    ].draft
     assert draft.parent.tolist() == [[-1, 0, 1, -1, 3]] * BATCH
     assert draft.num.tolist() == [3, 3, 5] and draft.tokens[2, 3:].tolist() == [3, 4]
     q = np.asarray(probs.dense(draft.law)).sum(-1)

@@ -1,4 +1,4 @@
-"""Heads that read the target's hidden states, against states that are known.
+"""Heads that read the target's hidden states are tested with states that are known.
 
 Axes: B rows, G = gamma or nodes of a tree, V vocabulary.
 """
@@ -31,7 +31,7 @@ from specjax.step import Decoder, build_step
 from specjax.types import Drafter, Model, Params, Policy, TargetCall
 from specjax.verifiers import gumbel, recursive, token
 from tests.support import recurrent, slow, tiny, tiny_llama
-from tests.support.drafted import Drafted, along
+from tests.support.drafted import Drafted, drafts_by_step
 from tests.support.recurrent import KINDS, Copy
 
 # The first is read in three portions, of which the second ends before the last.
@@ -44,19 +44,19 @@ def chain(model: Model) -> Drafter:
     return autoregressive.build(model, 3)
 
 
-def fixed(model: Model) -> Drafter:
+def build_fixed_tree(model: Model) -> Drafter:
     return tree.build(model, (-1, -1, 0, 1, 2))
 
 
-def growing(model: Model) -> Drafter:
+def build_grown_tree(model: Model) -> Drafter:
     return grown.build(model, 5, (0.3, 0.2), 3)
 
 
-def likeliest(model: Model) -> Drafter:
+def build_best_first(model: Model) -> Drafter:
     return best_first.build(model, 5, width=2, longest=3)
 
 
-def decoder_of(
+def make_decoder(
     drafter: Drafter, target: Model | None = None, policy: Policy | None = None
 ) -> Decoder:
     rule = token.verifier if drafter.siblings is None else recursive.verifier
@@ -71,13 +71,13 @@ def wrong_laws(
     target: Model | None = None,
     policy: Policy | None = None,
 ) -> float:
-    """Returns how far the laws of drafts are from those of a head that copies the
-    target's states, at most; over several steps, in which tokens are rejected."""
+    """Returns the largest distance between the laws of drafts and those of a head that
+    copies the target's states, over several steps with rejected tokens."""
     plain = recurrent.copy(kind, other=0.8)
     head = change(plain)
-    decoder = decoder_of(build(head.model), target, policy)
+    decoder = make_decoder(build(head.model), target, policy)
     params = Params(recurrent.weights(kind), head.params)
-    steps = along(decoder, params, PROMPT, steps=3)
+    steps = drafts_by_step(decoder, params, PROMPT, steps=3)
     assert any((one.draft.num > 0).any() for one in steps)
     return max(distance(kind, plain, one) for one in steps)
 
@@ -100,24 +100,30 @@ def distance(kind: str, head: Copy, now: Drafted) -> float:
 
 
 SHAPES = [(kind, chain) for kind in KINDS]
-SHAPES += [("medusa", fixed), ("eagle", growing), ("eagle3_reduced", fixed)]
+SHAPES += [
+    ("medusa", build_fixed_tree),
+    ("eagle", build_grown_tree),
+    ("eagle3_reduced", build_fixed_tree),
+]
 
 
 @pytest.mark.parametrize(
     ("kind", "build"),
-    slow.unless(
-        lambda case: case in (("medusa", chain), ("eagle", growing), ("eagle3", chain)),
+    slow.mark_slow_unless(
+        lambda case: (
+            case in (("medusa", chain), ("eagle", build_grown_tree), ("eagle3", chain))
+        ),
         SHAPES,
     ),
 )
 def test_a_draft_s_laws_are_those_of_the_states_of_its_own_path(kind, build):
-    """Of ragged rows, after prompts that are read in portions, and after tokens that
-    were rejected."""
+    """Rows have different lengths, prompts are read in portions, and some tokens were
+    rejected."""
     assert wrong_laws(kind, build) < TOLERANCE
 
 
 def test_drafts_may_be_shorter_than_gamma():
-    """The target is then called on fewer tokens, and returns fewer states."""
+    """The target is then called on fewer tokens and returns fewer states."""
     policy = policies.heuristic(start=1, least=1)._replace(widths=(1, 2))
     assert wrong_laws("eagle", chain, policy=policy) < TOLERANCE
 
@@ -128,7 +134,7 @@ def test_what_is_observed_twice_is_as_if_it_were_once(kind):
     params = recurrent.weights(kind)
 
     @jax.jit
-    def observed(times: int):
+    def observe_repeatedly(times: int):
         cache = head.model.init(head.params, PROMPT, SLOTS)
         states, _ = target.apply(params, PROMPT.tokens, 0 * PROMPT.length, None)
         count = PROMPT.length - 2
@@ -141,34 +147,35 @@ def test_what_is_observed_twice_is_as_if_it_were_once(kind):
 
         return jax.lax.fori_loop(0, times, observe, cache)
 
-    once, twice = observed(1), observed(2)
+    once, twice = observe_repeatedly(1), observe_repeatedly(2)
     assert any(leaf.any() for leaf in jax.tree.leaves(once))
     jax.tree.map(np.testing.assert_array_equal, once, twice)
 
 
-def at_zero(kind: str, build: Callable[[Model], Drafter]):
-    """Returns the counts of greedy texts by a head that copies everything."""
+def count_greedy_texts(kind: str, build: Callable[[Model], Drafter]):
+    """Returns the counts of greedy texts that a head drafts which copies everything."""
     head = recurrent.copy(kind)
-    run = generate.build(decoder_of(build(head.model)), SLOTS)
+    run = generate.build(make_decoder(build(head.model)), SLOTS)
     request = make_request(jax.random.key(0), PROMPT, NEW, make_sampling(BATCH, 0.0))
     return run(Params(recurrent.weights(kind), head.params), PROMPT, request).counts
 
 
 @pytest.mark.parametrize(
     ("kind", "build"),
-    slow.after(
+    slow.mark_slow_after(
         2,
         [
-            ("blockwise", fixed),
+            ("blockwise", build_fixed_tree),
             ("eagle3", chain),
             ("medusa", chain),
-            ("eagle", likeliest),
+            ("eagle", build_best_first),
         ],
     ),
 )
 def test_a_head_that_copies_the_target_is_always_accepted(kind, build):
-    """At temperature 0. A row of one token has no state for several heads to read."""
-    counts = at_zero(kind, build)
+    """At temperature 0; a row of one token has no state yet for heads that read
+    several."""
+    counts = count_greedy_texts(kind, build)
     calls = np.full(BATCH, NEW // 4)
     if kind in ("medusa", "blockwise"):
         calls[2] += 1
@@ -185,7 +192,7 @@ def one_slot_off(monkeypatch) -> dict:
     return {"kind": "eagle"}
 
 
-def of_rejected_tokens(monkeypatch) -> dict:
+def keep_rejected_tokens(monkeypatch) -> dict:
     right = heads.store
 
     def store(memory, hidden, call):
@@ -195,7 +202,7 @@ def of_rejected_tokens(monkeypatch) -> dict:
     return {"kind": "eagle"}
 
 
-def of_a_rejected_token(monkeypatch) -> dict:
+def keep_one_rejected_token(monkeypatch) -> dict:
     def change(head: Copy) -> Copy:
         right = head.model.observe
 
@@ -207,7 +214,7 @@ def of_a_rejected_token(monkeypatch) -> dict:
     return {"kind": "medusa", "change": change}
 
 
-def from_the_wrong_layer(monkeypatch) -> dict:
+def read_wrong_layer(monkeypatch) -> dict:
     target = recurrent.build()
 
     def hidden(features):
@@ -228,9 +235,9 @@ def offsets_as_ids(monkeypatch) -> dict:
     return {"kind": "eagle3_reduced", "change": change}
 
 
-def by_node_and_not_by_path(monkeypatch) -> dict:
+def order_by_node(monkeypatch) -> dict:
     monkeypatch.setattr(trees, "rows_on_path", lambda rows, verdict: rows)
-    return {"kind": "eagle", "build": fixed}
+    return {"kind": "eagle", "build": build_fixed_tree}
 
 
 def law_of_another_token(monkeypatch) -> dict:
@@ -249,11 +256,11 @@ def law_of_another_token(monkeypatch) -> dict:
 
 MUTANTS = [
     one_slot_off,
-    of_rejected_tokens,
-    of_a_rejected_token,
-    from_the_wrong_layer,
+    keep_rejected_tokens,
+    keep_one_rejected_token,
+    read_wrong_layer,
     offsets_as_ids,
-    by_node_and_not_by_path,
+    order_by_node,
     law_of_another_token,
 ]
 
@@ -266,7 +273,7 @@ def test_mutants_are_seen(mutant, monkeypatch):
 
 
 def test_d2t_that_is_read_as_ids_is_refused():
-    """Unless its sums happen to be ids that ascend."""
+    """It is read, though, where the sums happen to be ids in ascending order."""
     head = recurrent.copy("eagle3_reduced")
     config = eagle3.Config(
         head_layer(), recurrent.D, (0, 1, 2), draft_vocab=recurrent.SAID.size
@@ -313,20 +320,24 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("name", slow.unless(lambda name: name == "windows", TARGETS))
+@pytest.mark.parametrize(
+    "name", slow.mark_slow_unless(lambda name: name == "windows", TARGETS)
+)
 def test_texts_are_those_of_a_target_of_any_kind(name):
-    """By EAGLE-3 with arbitrary weights, and by calls of as many tokens without it: the
-    same texts for the same keys, by the rule that promises so."""
+    """EAGLE-3 with arbitrary weights drafts; without a draft, calls have as many
+    tokens. The rule that promises it gives the same texts for the same keys."""
     config, build, seed = TARGETS[name]
     module = tiny if isinstance(config, gpt.Config) else tiny_llama
     target = build(config._replace(taps=(0, 1, 2)))
     params = module.weights(config, seed)
     if name == "int8":
-        params = tiny.rounded(params)
+        params = tiny.quantize_params(params)
         assert isinstance(params["embedding"], Int8)
     layer = llama.Config(config.vocab, config.dim, 8, 1, 2, 1, 4, dtype=config.dtype)
     sizes = eagle3.Config(layer, config.dim, (0, 1, 2))
-    own = tiny.drawn(eagle3.abstract_params(sizes), 3, lambda name, noise: noise / 2)
+    own = tiny.draw_params(
+        eagle3.abstract_params(sizes), 3, lambda name, noise: noise / 2
+    )
     head = eagle3.head(sizes)
     if name == "constrained":
         rules = penalties.build(presence=2.0, last=6)
@@ -347,7 +358,7 @@ def test_texts_are_those_of_a_target_of_any_kind(name):
 
 @functools.cache
 def jaxpr(name: str) -> str:
-    """Returns the program of a step of the tiny GPT and its usual draft."""
+    """Returns the program of a step of the tiny GPT with its usual draft."""
     world = tiny.transformers()
     target = world.target
     if name == "tapped":
@@ -363,5 +374,6 @@ def jaxpr(name: str) -> str:
 
 
 def test_a_step_of_a_drafter_that_needs_none_carries_no_hidden_states():
-    """The program is the same for a target that gives none, and for one with taps."""
+    """The program is the same for a target that returns no hidden states and for one
+    with taps."""
     assert jaxpr("plain") == jaxpr("unreadable") == jaxpr("tapped")

@@ -1,4 +1,5 @@
-"""Lookahead decoding: what is guessed, remembered and drafted, and what it is worth."""
+"""Lookahead decoding guesses, remembers and drafts the right tokens, and saves
+calls."""
 
 import functools
 import itertools
@@ -12,7 +13,12 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import match
 from tests.support import tiny
-from tests.support.drafted import SLOTS, Drafted, along, whole
+from tests.support.drafted import (
+    SLOTS,
+    Drafted,
+    build_whole_text_logits,
+    drafts_by_step,
+)
 
 # N = 3: rows of 2 tokens, of 3 columns and of 2 candidates.
 GAMMA, SIZE, LONG, COLUMNS = 10, 3, 2, 3
@@ -30,11 +36,13 @@ def test_the_window_is_a_chain_with_columns_and_candidates_are_chains():
 
 @functools.cache
 def drafts() -> list[Drafted]:
-    """Of greedy texts."""
+    """Returns the drafts of greedy texts."""
     world, drafter = tiny.transformers(), lookahead.build(GAMMA, SIZE, pool=16)
     decoder = Decoder(world.target, drafter, match.verifier)
     params = Params(world.target_weights)
-    return along(decoder, params, PROMPT, steps=5, sampling=make_sampling(2, 0.0))
+    return drafts_by_step(
+        decoder, params, PROMPT, steps=5, sampling=make_sampling(2, 0.0)
+    )
 
 
 def test_what_is_drafted_is_the_window_and_what_followed_the_last_token():
@@ -47,9 +55,10 @@ def test_what_is_drafted_is_the_window_and_what_followed_the_last_token():
 
 
 def test_a_columns_next_token_is_the_targets_after_its_path():
-    """The argmax of the whole text with that path, recomputed without a cache."""
+    """The reference is the argmax after the whole text and that path, computed without
+    a cache."""
     world = tiny.transformers()
-    logits = whole(world.target)
+    logits = build_whole_text_logits(world.target)
     for now, (later, _, _) in itertools.pairwise(drafts()):
         (state, draft, _), texts, rows = now, [], []
         for row, text in enumerate(now.texts()):
@@ -89,7 +98,7 @@ def test_the_pool_keeps_each_once_and_the_latest():
 
 
 def test_of_a_large_pool_the_latest_come_first():
-    """A sort that is not stable keeps the order of a few alone."""
+    """A sort that is not stable keeps the order of short arrays only."""
     grams = np.stack([np.full(200, 3), np.arange(200)], axis=1)
     grams[::2, 0] = 5
     last = jnp.array([[3]])

@@ -1,4 +1,4 @@
-"""Trees that a model drafts: their laws, what siblings are drawn by, and their caches.
+"""Trees that a model drafts have the right laws, draws of siblings, and caches.
 
 Axes: B rows, G nodes, V vocabulary.
 """
@@ -19,7 +19,7 @@ from specjax.step import Decoder
 from specjax.types import Law, Sampling
 from specjax.verifiers import recursive
 from tests.support import tiny
-from tests.support.drafted import SLOTS, Drafted, anew, whole
+from tests.support.drafted import SLOTS, Drafted, build_whole_text_logits, draft_twice
 from tests.support.drafter_cases import BY_NAME
 
 PARENT = (-1, -1, -1, 0, 0, 1, 3, 3)
@@ -30,12 +30,12 @@ BATCH, HEAT = 3, Sampling(jnp.array([1.0, 0.0, 1.0]))
 
 @functools.cache
 def drafts(siblings: str) -> list[Drafted]:
-    """Two, in which the second row is greedy."""
+    """Returns two drafts, in which the second row is greedy."""
     world = tiny.transformers()
     drafter = tree.build(world.draft, PARENT, siblings=siblings)
     rule = recursive.build(with_replacement=siblings == "with")
     decoder = Decoder(world.target, drafter, rule)
-    return anew(
+    return draft_twice(
         decoder, BY_NAME["tree"].params(world), PROMPT, written=WRITTEN, sampling=HEAT
     )
 
@@ -43,7 +43,8 @@ def drafts(siblings: str) -> list[Drafted]:
 @pytest.mark.parametrize("later", [0, 1])
 @pytest.mark.parametrize("siblings", ["without", "with"])
 def test_each_node_carries_the_drafts_own_law_after_its_path(siblings, later):
-    """As the model computes it for the whole text and the path, without a cache."""
+    """The reference is the model's law for the whole text and the path, without a
+    cache."""
     world, now = tiny.transformers(), drafts(siblings)[later]
     texts = []
     for row, node in itertools.product(range(BATCH), range(len(PARENT))):
@@ -53,7 +54,7 @@ def test_each_node_carries_the_drafts_own_law_after_its_path(siblings, later):
             above = PARENT[above]
         texts.append(now.texts()[row] + path)
     prompt = make_prompt(texts)
-    logits = whole(world.draft)(world.draft_weights, prompt.tokens)
+    logits = build_whole_text_logits(world.draft)(world.draft_weights, prompt.tokens)
     last = jnp.arange(len(texts)), prompt.length - 1
     rows = Sampling(jnp.repeat(HEAT.temperature, len(PARENT)))
     wanted = probs.dense(probs.standardize(logits[last], rows))
@@ -73,7 +74,7 @@ def test_siblings_differ_and_a_greedy_tree_has_the_largest_logits():
         assert all(len(set(row)) == len(nodes) for row in taken.tolist())
 
 
-def law_of(p) -> Law:
+def make_law(p) -> Law:
     with np.errstate(divide="ignore"):
         logits = jnp.log(jnp.asarray(p, jnp.float32))[None, None]
     return probs.standardize(logits, make_sampling(1, 1.0))
@@ -84,26 +85,26 @@ def pair_counts(law: Law, siblings: str, draws: int = 2**16) -> np.ndarray:
     many = jax.tree.map(lambda leaf: jnp.repeat(leaf, draws, 0), law)
 
     @jax.jit
-    def drawn():
+    def draw_nodes():
         if siblings == "without":
             return tree.children(keys, many, np.arange(1), 2)[:, 0]
         both = jax.tree.map(lambda leaf: jnp.repeat(leaf, 2, 1), many)
         return tree.draw_with_replacement(keys, both, np.arange(2))
 
     counts = np.zeros((4, 4))
-    np.add.at(counts, tuple(np.asarray(drawn()).T), 1)
+    np.add.at(counts, tuple(np.asarray(draw_nodes()).T), 1)
     return counts
 
 
 def test_pairs_of_siblings_follow_their_law():
-    """q(x) q(y) / (1 - q(x)) without replacement, q(x) q(y) with it; each is not the
-    other's."""
+    """Without replacement the law is q(x) q(y) / (1 - q(x)), with replacement q(x)
+    q(y); each sampler follows its own law only."""
     q = np.array([0.5, 0.3, 0.2, 0.0])
     left = np.where(np.eye(4) > 0, 0, q[None])
     without = q[:, None] * left / left.sum(1, keepdims=True)
     both = {"without": without, "with": np.outer(q, q)}
     for siblings, law in both.items():
-        counts = pair_counts(law_of(q), siblings)
+        counts = pair_counts(make_law(q), siblings)
         assert g_test(counts, law) > 1e-3
         (other,) = (x for name, x in both.items() if name != siblings)
         assert g_test(counts, other) < 1e-9
@@ -149,7 +150,8 @@ def test_levels_name_rows_and_ranks():
 
 @pytest.mark.parametrize("siblings", ["without", "with"])
 def test_no_two_draws_of_a_tree_have_the_same_slot(siblings):
-    """Where levels narrow and widen: by the tree's rows, not by what was fed so far."""
+    """Where levels become narrower and wider, slots are counted by the rows of the
+    tree, and not by the number of tokens fed so far."""
     for parent in [PARENT, (-1, -1, 0, 0, 2, 4), (-1, -1, 0, 0, 1, 1, 2), (-1, -1, 1)]:
         levels = tree.build_levels(parent)
         slots = [slot for x in levels for slot in tree.slots(x, siblings).tolist()]

@@ -1,4 +1,5 @@
-"""Drafts, rules and policies by name, and the guide to writing one's own."""
+"""Drafts, rules and policies are found by name, and the guide to writing your own
+works."""
 
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def weighed(gamma, vocab, draw):
 
 
 def test_drafts_of_one_name_are_built_alike():
-    """So that one program serves both."""
+    """The sources are equal, so that one program serves both."""
     target = pair()[0]
     same = [
         drafts.load_draft(name, target) for name in ("copying:longest=3", "copying")
@@ -56,7 +57,7 @@ def test_drafts_of_one_name_are_built_alike():
 
 def test_what_copies_first_drafts_by_a_model_else():
     target = pair()[0]
-    with pytest.raises(ValueError, match="random is no model: name one that drafts"):
+    with pytest.raises(ValueError, match="random is not a model: name one that drafts"):
         drafts.load_draft("copying_else:random", target)
     target = pretrained.load("code_small")
     both = drafts.load_draft("copying_else:code_small,least=2", target)
@@ -76,7 +77,7 @@ def test_what_copies_first_drafts_by_a_model_else():
     assert forked.drafter(5).siblings == "own" and forked.drafter(5).depth == 3
     assert drafts.load_draft("tree:bigram,best=3", target).drafter(5).gamma == 5
     for name, message in (
-        ("tree:random", "random is no model: a tree is drafted by one"),
+        ("tree:random", "random is not a model: a tree is drafted by one"),
         ("tree:code_small,accept=a/b", "write probabilities with / between"),
         ("tree:code_small,accept=2", "probabilities from 0 to 1"),
         ("tree:code_small,grown=2", "a probability from 0 to 1"),
@@ -120,8 +121,8 @@ def test_drafts_without_a_model_are_named(tmp_path):
         ("recycling:a", "write probabilities with / between"),
         ("datastore:nothing.txt", "no file nothing.txt: name one of texts"),
         ("strings:code_target", "have one tokenizer, tokenizer.model: name the draft"),
-        ("strings:t5_small", "are no two decoders"),
-        (f"datastore:{lines}", "own.jsonl, line 1: .* is no text: write"),
+        ("strings:t5_small", "are not two decoders"),
+        (f"datastore:{lines}", "own.jsonl, line 1: .* is not a text: write"),
     ):
         with pytest.raises(ValueError, match=message):
             drafts.load_draft(name, target)
@@ -179,7 +180,8 @@ def test_counts_are_of_the_targets_family(monkeypatch):
 
 
 def test_a_hierarchy_is_named_and_what_is_none_is_refused():
-    """Names alone decide before weights are read, and then the drafts behind them."""
+    """Names decide before weights are read, and the drafts that they name decide
+    afterwards."""
     target = pretrained.load("code_small")
     name = "hierarchy:code_small,copying:longest=5,gammas=3"
     source = drafts.load_draft(name, target)
@@ -192,7 +194,7 @@ def test_a_hierarchy_is_named_and_what_is_none_is_refused():
     three = drafts.load_draft("hierarchy:bigram,code_small,random,gammas=3/2", target)
     assert [path.stem for path in three.files] == ["bigram", "code_small"]
     for name, message in (
-        ("hierarchy:code_small,gammas=4", "code_small is no hierarchy: name a model"),
+        ("hierarchy:code_small,gammas=4", "code_small is not a hierarchy: name a"),
         ("hierarchy:code_small,bigram", "lacks gammas: write hierarchy:DRAFT,DRAFT,"),
         (
             "hierarchy:code_small,bigram,gammas=a",
@@ -203,7 +205,7 @@ def test_a_hierarchy_is_named_and_what_is_none_is_refused():
         ("hierarchy:code_small,tree:bigram,gammas=4", "tree drafts trees, and the lev"),
         ("hierarchy:code_small,early_exit:1,gammas=4", "early_exit reads the cache of"),
         ("hierarchy:code_small,a:b,gammas=4", "a:b may keep what a level above it rej"),
-        ("hierarchy:copying,bigram,gammas=4", "copying is no model: only the last dra"),
+        ("hierarchy:copying,bigram,gammas=4", "copying is not a model: only the last"),
         ("hierarchy:code_small,draft=bigram,gammas=4", "'draft=bigram' is not an opti"),
     ):
         for read in (drafts.draft_files, drafts.load_draft):

@@ -1,4 +1,5 @@
-"""What a head's folder does not say or fit is refused by its name."""
+"""A head's folder that lacks a field or does not fit is refused, and the field is
+named."""
 
 import json
 import sys
@@ -78,7 +79,7 @@ def test_what_config_json_says_is_checked(layout, fields, words, tmp_path):
 NO_IDS = np.zeros(SAID.size, np.int64)
 
 
-def in_shards(folder):
+def split_into_shards(folder):
     """Divides a folder's weights into two files and an index."""
     arrays, listed = load_file(folder / WEIGHTS), {}
     (folder / WEIGHTS).unlink()
@@ -93,7 +94,7 @@ def in_shards(folder):
 
 def test_a_head_in_shards_is_read_from_the_hub(tmp_path, monkeypatch):
     whole = drafts.load_draft(str(speculators(tmp_path / "head")), target())
-    in_shards(tmp_path / "head")
+    split_into_shards(tmp_path / "head")
 
     def snapshot_download(name, allow_patterns):
         assert head_files.WEIGHTS[head_files.MEDUSA][0] in allow_patterns
@@ -155,8 +156,8 @@ def test_a_head_of_every_id_moves_none(tmp_path):
 
 
 def test_a_written_head_has_what_other_readers_load(tmp_path):
-    """Its target's embedding, and the folder of a target that was read from one: a
-    folder's name is found nowhere."""
+    """The file has the target's embedding, and names the folder from which the target
+    was read, because other readers could not find it by the name of the target."""
     whole, folder = target(), tmp_path / "whole"
     folder.mkdir()
     read = whole._replace(files=(folder / WEIGHTS,))
@@ -217,7 +218,8 @@ def test_a_kind_that_is_not_read_is_refused_by_its_name(fields, kind, tmp_path):
 
 
 def test_models_are_no_heads(tmp_path):
-    """Not those of one layer either, nor those without layers that predict further."""
+    """Models of one layer are not taken for heads either, nor are models that have no
+    layers for further predictions."""
     one = {"model_type": "llama", "num_hidden_layers": 1}
     for fields in (one, one | {"num_nextn_predict_layers": 0}, {"model_type": "gpt2"}):
         (tmp_path / "config.json").write_text(json.dumps(fields))
@@ -231,11 +233,11 @@ def test_each_layout_is_told_by_what_it_has(tmp_path):
     kinds = {"eagle": "EAGLE", "medusa": "Medusa", "blockwise": "blockwise parallel"}
     for layout, write in WRITE.items():
         folder = write(tmp_path / layout)
-        assert head_files.kind_of(folder) == kinds.get(layout, "EAGLE-3")
+        assert head_files.find_kind(folder) == kinds.get(layout, "EAGLE-3")
         (file,) = folder.glob("*.safetensors")
-        assert heads.files_of(folder) == (folder / "config.json", file)
+        assert heads.head_paths(folder) == (folder / "config.json", file)
     change(tmp_path / "midlayer", draft_vocab_size=...)  # told by its weights
-    assert head_files.kind_of(tmp_path / "midlayer") == "EAGLE-3"
+    assert head_files.find_kind(tmp_path / "midlayer") == "EAGLE-3"
 
 
 def test_pickles_need_pytorch_and_missing_weights_are_named(tmp_path, monkeypatch):

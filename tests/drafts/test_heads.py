@@ -1,4 +1,5 @@
-"""Folders of heads, against the forward passes written out by their names."""
+"""Heads that are read from folders agree with their forward passes, written out by
+name."""
 
 import jax
 import jax.numpy as jnp
@@ -39,8 +40,9 @@ def softmax(z):
     return np.exp(z - z.max()) / np.exp(z - z.max()).sum()
 
 
-def drafted(whole, source):
-    """Returns three tokens after each of `TEXTS`, and the law of each, [B, 3, V]."""
+def draft_three(whole, source):
+    """Returns three drafted tokens after each of `TEXTS`, and the law of each, [B, 3,
+    V]."""
     drafter, prompt = source.drafter(3), make_prompt(TEXTS)
     params = Params(whole.params, source.params)
     request = make_request(jax.random.key(0), prompt, 8, make_sampling(2, 1.0))
@@ -56,7 +58,8 @@ def drafted(whole, source):
 
 
 def hidden(whole, text) -> Hidden:
-    """Returns what the target computes of all but the last token of a text, [T, D]."""
+    """Returns the target's hidden states for all tokens of a text but the last, [T,
+    D]."""
 
     @jax.jit
     def run(tokens):
@@ -77,16 +80,18 @@ EAGLE3 = [
 
 
 @pytest.mark.parametrize(
-    ("layout", "flags", "taps"), slow.unless(lambda case: case[0] == "midlayer", EAGLE3)
+    ("layout", "flags", "taps"),
+    slow.mark_slow_unless(lambda case: case[0] == "midlayer", EAGLE3),
 )
 def test_laws_of_eagle_3_are_those_of_its_forward_pass(layout, flags, taps, tmp_path):
-    """Of tokens that follow the target's states, and of those that follow its own."""
+    """Both the first token, after the target's states, and later ones, after the head's
+    own, are compared."""
     folder = head_folders.write_eagle3(tmp_path / "head", layout, **flags)
     whole, source = drafts.pair(target(), str(folder))
     assert whole.config.taps == source.taps == taps
     places = ", ".join(map(str, taps))
     assert source.name == f"head, of states that enter layers {places}"
-    tokens, laws = drafted(whole, source)
+    tokens, laws = draft_three(whole, source)
     embedding = np.float64(whole.params["embedding"])
     for row, text in enumerate(TEXTS):
         known = hidden(whole, text).taps
@@ -100,7 +105,7 @@ def test_laws_of_eagle_3_are_those_of_its_forward_pass(layout, flags, taps, tmp_
 
 @pytest.mark.parametrize("fields", [{}, {"qkv_bias": True}])
 def test_laws_of_eagle_are_those_of_its_forward_pass(fields, tmp_path):
-    """With the target's embedding and with another."""
+    """Both the target's embedding and another one are tested."""
     folder = head_folders.write_eagle(tmp_path / "head", **fields)
     if fields:
         file = folder / "model.safetensors"
@@ -113,7 +118,7 @@ def test_laws_of_eagle_are_those_of_its_forward_pass(fields, tmp_path):
     assert ("embedding" in source.params["head"]) == bool(fields)
     assert source.params["target"]["embedding"] is whole.params["embedding"]
     tables = {"readout": np.float64(whole.params["readout"])}
-    tokens, laws = drafted(whole, source)
+    tokens, laws = draft_three(whole, source)
     for row, text in enumerate(TEXTS):
         known = hidden(whole, text).last
         for place in range(3):
@@ -123,11 +128,11 @@ def test_laws_of_eagle_are_those_of_its_forward_pass(fields, tmp_path):
 
 
 def test_laws_of_medusa_are_those_of_all_heads_in_its_file(tmp_path):
-    """Which has one more than config.json says."""
+    """The file has one head more than config.json says."""
     folder = head_folders.write_medusa(tmp_path / "head")
     whole, source = drafts.pair(target(), str(folder))
     assert source.name == f"head, {MEDUSA_HEADS} heads of the last layer's states"
-    _, laws = drafted(whole, source)
+    _, laws = draft_three(whole, source)
     for row, text in enumerate(TEXTS):
         last = hidden(whole, text).last[-1]
         for head in range(MEDUSA_HEADS):
@@ -143,7 +148,7 @@ def test_laws_of_blockwise_heads_are_by_the_targets_readout(tmp_path):
     assert source.name == f"head, {MEDUSA_HEADS} heads with the target's readout"
     assert source.params["target"]["readout"] is whole.params["readout"]
     readout = np.float64(whole.params["readout"])
-    _, laws = drafted(whole, source)
+    _, laws = draft_three(whole, source)
     for row, text in enumerate(TEXTS):
         last = hidden(whole, text).last[-1]
         for head in range(MEDUSA_HEADS):
@@ -152,7 +157,8 @@ def test_laws_of_blockwise_heads_are_by_the_targets_readout(tmp_path):
 
 
 def test_taps_are_what_enters_each_layer():
-    """The last norm of each is what a model of so many layers returns."""
+    """The last norm, applied to each tap, gives what a model with that many layers
+    returns."""
     two = tiny_llama.LLAMA
     shapes = (tiny.TARGET, tiny.transformers), (two, tiny_llama.worlds(two, 4))
     tokens, zero = jnp.array([TEXT]), jnp.zeros(1, jnp.int32)
@@ -176,7 +182,8 @@ def test_taps_are_what_enters_each_layer():
 
 
 def ids(draft: str | None, rule: str = "token", gamma: int = 4) -> np.ndarray:
-    """Returns the greedy texts of two prompts, whose target is named without taps."""
+    """Returns the greedy texts of two prompts, for a target that is named without
+    taps."""
     config = DecodeConfig(gamma=gamma, temperature=0.0, new_tokens=9, rule=rule)
     job = prepare(target(), draft, [{"tokens": TEXT}, {"tokens": [7]}], config)
     output = program(job.key)(job.params, job.prompt, job.request)
@@ -190,7 +197,7 @@ def ids(draft: str | None, rule: str = "token", gamma: int = 4) -> np.ndarray:
 
 @pytest.mark.slow
 def test_texts_by_a_head_are_those_of_its_target(tmp_path):
-    """By name, as chains and as trees."""
+    """The head is named by its folder, and drafts chains and trees."""
     folder, alone = head_folders.write_eagle3(tmp_path / "head", **PLAIN), ids(None)
     for name, write in (
         ("eagle", head_folders.write_eagle),

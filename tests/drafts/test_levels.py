@@ -1,4 +1,5 @@
-"""A model that drafts and is drafted for: its laws, its tokens, and where it ends.
+"""A model that drafts and has its own draft keeps its laws and its tokens, and ends
+where it should.
 
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -17,20 +18,21 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import gumbel
 from tests.support import tiny
-from tests.support.drafted import along, whole
+from tests.support.drafted import build_whole_text_logits, drafts_by_step
 
 PROMPT = make_prompt([[1, 3, 3, 4, 5, 6, 9], [7], [3, 4, 3, 4]])
 GAMMA, SLOTS = 4, 18
 
 
 def largest_difference() -> float:
-    """Returns how far the laws of drafts are from those of the model above, at most,
-    after steps in which the target rejected tokens and ended drafts of each length."""
+    """Returns the largest distance between the laws of drafts and those of the model
+    above, after steps in which the target rejected tokens and ended drafts of each
+    length."""
     world = tiny.transformers()
     model = world.draft._replace(slots=SLOTS)
     drafter = levels.build(model, copying.build(2), GAMMA)
     params = Params(world.target_weights, Params(world.draft_weights, None))
-    steps = along(Decoder(world.target, drafter), params, PROMPT, steps=4)
+    steps = drafts_by_step(Decoder(world.target, drafter), params, PROMPT, steps=4)
     found, kept = 0.0, set()
     for now, after in zip(steps, [*steps[1:], None], strict=True):
         laws = np.asarray(probs.dense(now.draft.law))
@@ -38,7 +40,9 @@ def largest_difference() -> float:
         texts = now.texts()
         ids = now.draft.tokens.tolist()
         every = [[*text, *row] for text, row in zip(texts, ids, strict=True)]
-        logits = whole(world.draft)(world.draft_weights, make_prompt(every).tokens)
+        logits = build_whole_text_logits(world.draft)(
+            world.draft_weights, make_prompt(every).tokens
+        )
         wanted = np.asarray(jax.nn.softmax(logits))
         for row, (text, num) in enumerate(zip(texts, nums, strict=True)):
             assert num == min(max(SLOTS + 1 - len(text), 0), GAMMA)
@@ -55,7 +59,8 @@ def test_each_token_has_the_law_of_the_model_whatever_drafted_for_it():
 
 
 def test_a_token_that_is_not_read_again_shows_in_the_laws(monkeypatch):
-    """The last of a draft, which a rejected token of the lower draft stands in for."""
+    """If the last token of a draft is not read again, a rejected token of the lower
+    draft stays in its place."""
     read = levels.read_again
     monkeypatch.setattr(levels, "read_again", lambda model, count: read(model, 0))
     assert largest_difference() > 1e-2
@@ -63,7 +68,8 @@ def test_a_token_that_is_not_read_again_shows_in_the_laws(monkeypatch):
 
 @pytest.mark.slow
 def test_coupled_levels_draft_what_their_model_drafts_alone():
-    """The noise of a position decides its token: lower drafts change the calls only."""
+    """The noise of a position decides its token, so lower drafts change only the number
+    of calls."""
     world = tiny.tables(10)
     lower = autoregressive.build(world.shallow, 2, draw_coupled, behind=3)
     both = levels.build(world.draft, lower, GAMMA, draw_coupled)
@@ -72,7 +78,9 @@ def test_coupled_levels_draft_what_their_model_drafts_alone():
     drafted = []
     for drafter, params in ((both, weights), (alone, world.draft_weights)):
         decoder = Decoder(world.target, drafter, gumbel.verifier)
-        steps = along(decoder, Params(world.target_weights, params), PROMPT, steps=3)
+        steps = drafts_by_step(
+            decoder, Params(world.target_weights, params), PROMPT, steps=3
+        )
         drafted.append([(now.texts(), now.draft.tokens.tolist()) for now in steps])
     assert drafted[0] == drafted[1]
 

@@ -1,4 +1,4 @@
-"""A draft's source: its recipes, and its names in records."""
+"""The source of a draft keeps its recipes, and its names in records."""
 
 from specjax import pretrained
 from specjax.drafts import counts

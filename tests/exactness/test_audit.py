@@ -1,4 +1,5 @@
-"""The audit passes every exact decoder, fails broken ones, and knows its own limits.
+"""The audit accepts every exact decoder and rejects broken ones, and its stated limits
+are right.
 
 Markov chains of four tokens: their exact sampler is a line of numpy, so that z is
 compared with N(0, 1), E with mean 1, and the limits with the power that runs have.
@@ -20,15 +21,22 @@ from specjax.exactness import audit, audit_row
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import lenient, token
 from tests.support import bare, mutants
-from tests.support.audit_samples import PROMPTS, TASK, groups, law_of, pair, sampled
+from tests.support.audit_samples import (
+    PROMPTS,
+    TASK,
+    groups,
+    next_token_law,
+    pair,
+    sample_texts,
+)
 
 pytestmark = pytest.mark.slow
 
 LEVEL = 1e-4
 
 
-def decoded(both, protocol=TASK, fault=None, verifier=None):
-    """The sums and the log E of a run."""
+def audit_run(both, protocol=TASK, fault=None, verifier=None):
+    """Returns the sums and the log E of a run."""
     target, draft = both
     broken, rule = audit_row.apply_fault(draft, protocol, fault)
     kernels = fused.reference(verifier or rule)
@@ -43,7 +51,7 @@ def decoded(both, protocol=TASK, fault=None, verifier=None):
 
 
 def test_an_exact_run_passes():
-    sums, log_e = decoded(pair(), TASK)
+    sums, log_e = audit_run(pair(), TASK)
     report = audit.judge(sums, LEVEL)
     assert report.passed and report.p_value > 0.01 and report.impossible == 0
     assert report.tokens == report.free >= TASK.tokens
@@ -51,9 +59,10 @@ def test_an_exact_run_passes():
 
 
 def test_a_filter_keeps_what_it_keeps_and_is_tested_as_such():
-    """Of four tokens two: what was drawn of all of them is impossible then."""
+    """Two of four tokens are kept; what was drawn from all four has probability zero
+    then."""
     few = change(TASK, tokens=4000, top_k=2)
-    sums, _ = decoded(pair(), few)
+    sums, _ = audit_run(pair(), few)
     assert sums.impossible == 0 and audit.judge(sums, LEVEL).p_value > 0.01
     text, _ = audit.write(pair(), PROMPTS, change(few, top_k=None))
     assert audit.total(audit.score(pair(), text, 1.0, top_k=2)).impossible
@@ -70,19 +79,19 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_decoders_fail(name, monkeypatch):
     monkeypatch.setattr(faults, "HOTTER", 2.0)  # four ids show less than thousands
-    sums, log_e = decoded(pair(), TASK, **BROKEN[name])
+    sums, log_e = audit_run(pair(), TASK, **BROKEN[name])
     report = audit.judge(sums, LEVEL)
     assert not report.passed and report.p_value < 1e-9
     assert sums.tokens > audit.alarm(log_e, LEVEL) > 1
 
 
 def test_at_temperature_0_only_impossible_tokens_tell():
-    sums, log_e = decoded(pair(), change(TASK, temperature=0.0))
+    sums, log_e = audit_run(pair(), change(TASK, temperature=0.0))
     report = audit.judge(sums)
     assert report.passed and report.free == 0 and report.p_value == 1
     assert set(report.z.values()) == {None} == set(report.limits.shift.values())
     assert report.limits.leak is None and abs(log_e).max() < 1e-9
-    text = sampled(pair()[0], 4, new=20, seed=0)  # drawn at temperature 1
+    text = sample_texts(pair()[0], 4, new=20, seed=0)  # drawn at temperature 1
     wrong = audit.score(pair(), text, 0.0)
     report = audit.judge(audit.total(wrong))
     assert not report.passed and report.p_value == 0 and report.impossible > 10
@@ -121,7 +130,8 @@ def test_e_has_mean_1_and_seldom_alarms():
 
 
 def test_every_alternative_is_a_law():
-    """Under p itself deviations have mean 0, their variance, and ratios mean 1."""
+    """Under p itself, deviations have mean 0 and their stated variance, and ratios have
+    mean 1."""
     hot = Sampling(jnp.ones(4))
     laws = [
         probs.standardize(jnp.asarray(side.params)[:, None], hot) for side in pair()
@@ -130,7 +140,7 @@ def test_every_alternative_is_a_law():
     deviation, variance, pull, square, log_ratio, impossible = (
         np.stack(leaf, axis=1)[:, :, 0] for leaf in zip(*each, strict=True)
     )
-    p, q = law_of(pair()[0])[..., None], law_of(pair()[1])[..., None]
+    p, q = next_token_law(pair()[0])[..., None], next_token_law(pair()[1])[..., None]
     np.testing.assert_allclose((p * deviation).sum(1), 0, atol=1e-6)
     np.testing.assert_allclose((q * deviation).sum(1), pull[:, 0], atol=1e-5)
     for law, second in (p, variance), (q, square):
@@ -146,7 +156,7 @@ def test_every_alternative_is_a_law():
 @pytest.mark.parametrize("learnt", [False, True])
 @pytest.mark.parametrize("power", [0.5, 0.9])
 def test_the_limits_are_the_power_that_runs_have(learnt, power):
-    """A leak of the size that is said to be seen so often is seen so often."""
+    """A leak of the stated size is detected as often as is stated."""
     size, new, count = 25, 40, 200
     exact = map(
         audit.total, groups(size, new, seed=3, count=count, leak=0.0, learnt=learnt)
@@ -165,14 +175,14 @@ def test_the_limits_are_the_power_that_runs_have(learnt, power):
 
 
 def test_uniforms_of_bfloat16_are_not_seen():
-    """A draft that is often kept hides that it is kept too often, by 1/256."""
+    """A draft that is often kept conceals that it is kept too often, by 1/256."""
 
     def noise(*args):
         right = token.noise(*args)
         return right._replace(accept=jnp.floor(right.accept * 128) / 128)
 
     coarse = Verifier(noise, token.verify)
-    sums, _ = decoded(pair(learnt=True), verifier=coarse)
+    sums, _ = audit_run(pair(learnt=True), verifier=coarse)
     report = audit.judge(sums, LEVEL)
     assert report.passed and report.limits.leak > 1 / 256
 
@@ -181,7 +191,7 @@ def test_an_impossible_token_fails_at_once():
     hopeless = np.array(pair()[0].params)
     hopeless[:, 3] = -np.inf
     target = bare.target("target", pair()[0].model, jnp.asarray(hopeless))
-    text = sampled(target, 50, new=40, seed=6)
+    text = sample_texts(target, 50, new=40, seed=6)
     steps = audit.score((target, pair()[1]), text, 1.0)
     assert audit.judge(audit.total(steps)).passed
     text.tokens[30, 20] = 3
@@ -204,7 +214,7 @@ def test_an_e_value_goes_on_where_it_was():
 
 
 def test_a_draft_without_a_law_leaves_two_statistics_and_one_may_miss_ids():
-    target, text = pair()[0], sampled(pair()[0], 100, new=40, seed=7)
+    target, text = pair()[0], sample_texts(pair()[0], 100, new=40, seed=7)
     gone = np.array(pair()[1].params)
     gone[:, 0] = -np.inf  # the ratio is 0 where q is, and its logarithm is cut
     misses = bare.draft("draft", target.model, jnp.asarray(gone))

@@ -1,4 +1,4 @@
-"""The exact law of every verifier, and that every mutant of them is caught.
+"""Every verifier has the exact law, and each of its mutants is caught.
 
 Numbers: p = (.4, .3, .2, .1) and q = (.55, .25, .15, .05) share .85; Appendix A.2 and
 Section 3.1 of Leviathan et al. (2023); the example of Sun et al. (2024).
@@ -45,23 +45,23 @@ each_rule = pytest.mark.parametrize("rule", CHAINS)
 BRANCHING = {trial.fixture.name: trial for trial in tree_trials()}
 
 
-def certified(rule: str, *trial, **dtype: str) -> certify.Certificate:
+def certify_rule(rule: str, *trial, **dtype: str) -> certify.Certificate:
     return certify.certify(verifiers.find(rule), *trial, **dtype)
 
 
 @functools.cache
-def of_trial(rule: str, name: str) -> certify.Certificate:
-    """Three tokens take a second step from every prefix of the first; a policy's state
-    goes further."""
+def certify_trial(rule: str, name: str) -> certify.Certificate:
+    """Certifies three tokens, so that a second step follows every prefix of the first;
+    with a policy, whose state is kept longer, more."""
     fixture, gamma, n = TRIALS[name]
     n = n if fixture.policy else min(n, 3)
-    return certified(rule, fixture, gamma, n, CLAIMS[rule])
+    return certify_rule(rule, fixture, gamma, n, CLAIMS[rule])
 
 
 @pytest.mark.parametrize("name", TRIALS)
 @each_rule
 def test_it_is_exact(rule, name):
-    certificate = of_trial(rule, name)
+    certificate = certify_trial(rule, name)
     assert certificate.broken == () and certificate.exact
     assert certificate.error < 2e-7  # float32 does this well
 
@@ -76,7 +76,7 @@ def test_it_is_exact(rule, name):
     ],
 )
 def test_it_is_exact_on_trees(rule, name):
-    certificate = certified(rule, *BRANCHING[name], CLAIMS[rule])
+    certificate = certify_rule(rule, *BRANCHING[name], CLAIMS[rule])
     assert certificate.broken == () and certificate.error < 2e-7
 
 
@@ -84,17 +84,19 @@ def test_it_is_exact_on_trees(rule, name):
     ("rule", "like"), [("recursive", "token"), ("traversal", "block")]
 )
 def test_a_tree_that_is_a_chain_is_verified_as_one(rule, like):
-    """By the code for trees, with the verdicts of the rule for chains."""
+    """The code for trees gives the verdicts of the rule for chains."""
     fixture, gamma, _ = TRIALS["ragged"]
     chain = fixture._replace(parent=(-1, 0))
-    tree = certified(rule, chain, gamma, 3, CLAIMS[rule])
-    assert tree.exact and tree.tokens == pytest.approx(of_trial(like, "ragged").tokens)
-    assert certified(rule, fixture, gamma, 3, CLAIMS[rule]).exact  # without parents
+    tree = certify_rule(rule, chain, gamma, 3, CLAIMS[rule])
+    assert tree.exact and tree.tokens == pytest.approx(
+        certify_trial(like, "ragged").tokens
+    )
+    assert certify_rule(rule, fixture, gamma, 3, CLAIMS[rule]).exact  # without parents
 
 
-def the_better_drawn(q) -> dict:
-    """What is not exact: of a second child of the root and a child of the first the
-    likelier is kept once both are drawn."""
+def keep_likelier_drawn(q) -> dict:
+    """Returns a law that is not exact: of a second child of the root and a child of the
+    first child, the more likely one is kept after both were drawn."""
     found, root = {}, q(())
     for x, y in itertools.permutations(range(root.size), 2):
         below = q((x,))
@@ -108,15 +110,16 @@ def the_better_drawn(q) -> dict:
 
 def test_a_number_that_a_rule_solves_for_is_exact_in_float64():
     case = BRANCHING["tree, replaced"]._replace(n=2)
-    certificate = certified("kseq", *case, CLAIMS["kseq"], dtype="float64")
+    certificate = certify_rule("kseq", *case, CLAIMS["kseq"], dtype="float64")
     assert certificate.broken == () and certificate.error < 1e-14
 
 
 @pytest.mark.parametrize("rule", ["recursive", "traversal"])
 def test_nodes_chosen_among_drawn_ones_are_caught(rule):
-    """Its twin chooses a place before its token is drawn: "tree, growing"."""
-    fixture = BRANCHING["tree, growing"].fixture._replace(parent=the_better_drawn)
-    wrong = certified(rule, fixture, 2, 2, CLAIMS[rule])
+    """Its exact counterpart, "tree, growing", chooses a place before it draws the token
+    there."""
+    fixture = BRANCHING["tree, growing"].fixture._replace(parent=keep_likelier_drawn)
+    wrong = certify_rule(rule, fixture, 2, 2, CLAIMS[rule])
     assert "law" in wrong.broken and wrong.error > 1e-3
 
 
@@ -133,9 +136,9 @@ def test_traversal_is_exact_with_replacement_too():
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_rules_are_ordered_by_what_they_keep(name):
-    """No rule of one draft keeps more than block verification (Sun et al. 2024), and
-    Algorithm 1 is never worse than rejection sampling (Appendix A.2) or a match."""
-    tokens = {rule: of_trial(rule, name).tokens for rule in CHAINS}
+    """No rule for one draft keeps more than block verification (Sun et al. 2024), and
+    Algorithm 1 never keeps less than rejection sampling (Appendix A.2) or a match."""
+    tokens = {rule: certify_trial(rule, name).tokens for rule in CHAINS}
     assert tokens["block"] >= tokens["token"] - 1e-5
     assert tokens["token"] >= max(tokens["rejection"], tokens["match"]) - 1e-5
 
@@ -143,12 +146,13 @@ def test_rules_are_ordered_by_what_they_keep(name):
 @pytest.mark.parametrize("name", ["ragged certain", "T 1.3, top-p 0.8"])
 @each_rule
 def test_it_is_exact_in_float64(rule, name):
-    certificate = certified(rule, *TRIALS[name], CLAIMS[rule], dtype="float64")
+    certificate = certify_rule(rule, *TRIALS[name], CLAIMS[rule], dtype="float64")
     assert certificate.broken == () and certificate.error < 1e-15
 
 
 def test_a_sampled_draft_may_hide_its_law():
-    """No law is carried, and any token that is drawn before the uniforms will do."""
+    """No law is given to the rule, and any token that was drawn before the uniforms is
+    valid."""
     hidden = RANDOM._replace(regime="certain", drawn=references(RANDOM)[1])
     assert certify.certify(token.verifier, hidden, 2, 4).exact
 
@@ -159,29 +163,31 @@ def title(mutant: mutants.Mutant) -> str:
 
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=title)
 def test_a_mutant_is_caught_and_unbroken_is_exact(mutant):
-    """On the same fixture, so that what is broken is what is caught."""
-    certificate = mutants.certified(mutant.name, mutant.rule, mutant.fixture)
+    """Both are tested on the same fixture, so that the certificate catches exactly what
+    is broken."""
+    certificate = mutants.certify_mutant(mutant.name, mutant.rule, mutant.fixture)
     assert mutant.check in certificate.broken
     assert certificate.exact == (mutant.check == "per_call")  # lossless, but slow
     if not mutants.trials()[mutant.fixture].fixture.drawn:
-        assert mutants.certified("", mutant.rule, mutant.fixture).broken == ()
+        assert mutants.certify_mutant("", mutant.rule, mutant.fixture).broken == ()
 
 
 def test_the_page_of_mutants_is_that_of_these_tests():
-    """After the tests above, which worked the numbers out."""
+    """This runs after the tests above, which compute its numbers."""
     assert set(CLAIMS) == set(verifiers.names())
     assert mutation.PATH.read_text("utf-8") == mutation.page()
 
 
 def test_float64_sees_what_float32_rounds_away():
-    """q in bfloat16 and back is 1e-3 off; float32 itself, read as float64, is 1e-8."""
+    """Rounding q to bfloat16 gives an error of 1e-3; float32 itself, read as float64,
+    one of 1e-8."""
     exact = certify.certify(token.verifier, RANDOM, 2, 2, TOKEN, dtype="float64")
 
-    def rounded(target, draft, noise, keep_residual=False):
+    def verify_rounded(target, draft, noise, keep_residual=False):
         law = draft.law._replace(lse=draft.law.lse.astype("float32").astype("float64"))
         return token.verify(target, draft._replace(law=law), noise, keep_residual)
 
-    worse = Verifier(token.noise, rounded)
+    worse = Verifier(token.noise, verify_rounded)
     certificate = certify.certify(worse, RANDOM, 2, 2, TOKEN, dtype="float64")
     assert exact.exact and certificate.broken == ("law",)
     assert 1e-10 < certificate.error < 1e-7
@@ -203,7 +209,7 @@ def test_the_noise_is_independent(rule):
 
 
 def test_a_race_by_another_law_is_noticed(monkeypatch):
-    """That the right one is won by the law is a line of the command."""
+    """A line of the command says that the right race follows the law."""
     right = probs.race
     monkeypatch.setattr(probs, "race", lambda law, g: right(law, 0.9 * g))
     assert certify.race_p_value(5, draws=2**16) < 1e-9
@@ -224,7 +230,7 @@ def test_a_race_by_another_law_is_noticed(monkeypatch):
 def test_tokens_per_call_by_hand(rule, fixture, gamma, accepted):
     """Equation 1; Sun et al. (2024) have 11/9 of two tokens by block and 10/9 by token
     verification; A.2 has 1/2 + 1/4 by rejection sampling."""
-    certificate = certified(rule, fixture, gamma, 2, CLAIMS[rule])
+    certificate = certify_rule(rule, fixture, gamma, 2, CLAIMS[rule])
     assert certificate.exact
     assert certificate.tokens == pytest.approx(1 + accepted, abs=1e-6)
 
@@ -234,7 +240,7 @@ def test_an_adaptive_rule_drafts_what_its_budget_says():
     sure = fixture._replace(target=fixture.draft)  # all accepted: the budget grows
     long = sure._replace(policy=policies.heuristic(start=9))
     for it, tokens in (sure, 3), (long, 4):
-        assert certified("token", it, gamma, 2).tokens == pytest.approx(tokens)
+        assert certify_rule("token", it, gamma, 2).tokens == pytest.approx(tokens)
 
 
 def exit_code(*rules: str) -> int:
@@ -272,12 +278,12 @@ def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
     assert "\n14 checks, all exact\n" in printed and "LOSSY" not in printed
     assert printed.count("my_rules:mine") == 3  # its law, its noise and its draws
 
-    def twice(at):
+    def double_tokens(at):
         return 2 * TOKEN.tokens(at)
 
     monkeypatch.setattr(certify, "race_p_value", lambda vocab: 1.0)  # seconds
     monkeypatch.setattr(draws, "check_rule", lambda verifier: (1, []))
-    monkeypatch.setitem(CLAIMS, "token", TOKEN._replace(tokens=twice))
+    monkeypatch.setitem(CLAIMS, "token", TOKEN._replace(tokens=double_tokens))
     assert exit_code("token") == 1
     assert "exact per_call" in capsys.readouterr().out
     monkeypatch.setattr(draws, "check_rule", lambda verifier: (1, ["a key twice"]))
@@ -304,12 +310,12 @@ def test_a_rule_of_ones_own_is_refused_in_one_line(name, message, capsys):
 
 
 def test_bad_arguments_are_named():
-    def refused(message, rule=token.verifier, of=GOLDEN, gamma=1, n=1, **rest):
+    def assert_refused(message, rule=token.verifier, of=GOLDEN, gamma=1, n=1, **rest):
         with pytest.raises(ValueError, match=message):
             certify.certify(rule, of, gamma, n, **rest)
 
-    refused("n must be at least 1", n=0)
-    refused("regime must be one of", of=GOLDEN._replace(regime="sparse"))
-    refused("dtype must be one of", dtype="bfloat16")
+    assert_refused("n must be at least 1", n=0)
+    assert_refused("regime must be one of", of=GOLDEN._replace(regime="sparse"))
+    assert_refused("dtype must be one of", dtype="bfloat16")
     silent = Verifier(token.noise, lambda *of, keep_residual: token.verify(*of))
-    refused(r"the verifier: verify must .* its residual", silent, claim=TOKEN)
+    assert_refused(r"the verifier: verify must .* its residual", silent, claim=TOKEN)

@@ -1,4 +1,4 @@
-"""A draft changes no text of a target that is constrained by all of its text.
+"""A draft changes no text of a target whose constraint depends on the whole text.
 
 Races are drawn by position, so that a text is that of the same keys without a drafter
 if, and in the mean only if, whatever a verifier reads behind any drafts is what it
@@ -27,8 +27,8 @@ CONFIG = gpt.Config(vocab=V, dim=8, mlp_dim=16, num_layers=2, num_heads=2)
 RIGHT, STUCK, UNMOVED = range(3)
 
 
-def forbidden(code):
-    """One id, by a number of all bits that every token of a text mixes."""
+def forbidden_id(code):
+    """Returns the id that is forbidden, which depends on every token of a text."""
     return (code >> 7) % V
 
 
@@ -46,15 +46,16 @@ def _advance(code, token):
 
 
 def _apply(code, logits):
-    return jnp.where(jnp.arange(V) == forbidden(code)[..., None], -jnp.inf, logits)
+    return jnp.where(jnp.arange(V) == forbidden_id(code)[..., None], -jnp.inf, logits)
 
 
 RULES = TokenAutomaton(_begin, _advance, _apply)
 
 
-def broken(model: Model, how) -> Model:
-    """STUCK: drafted tokens of a call leave the state as its first token did. UNMOVED:
-    a token's state is not kept for the call after it."""
+def break_model(model: Model, how) -> Model:
+    """Returns a broken model. STUCK: all drafted tokens of a call leave the state that
+    the first one left. UNMOVED: the state after a token is not kept for the next
+    call."""
 
     def apply(params, tokens, start, cache):
         features, after = model.apply(params, tokens, start, cache)
@@ -89,7 +90,7 @@ def decode(draft: str, how, params) -> generate.Output:
         "ruled": lambda: autoregressive.build(constrained(small, RULES), G),
         "free": lambda: autoregressive.build(small, G),
     }
-    target = broken(constrained(target, RULES), how)
+    target = break_model(constrained(target, RULES), how)
     decoder = Decoder(target, drafters[draft](), gumbel.verifier)
     return generate.build_loop(decoder, SLOTS)(params, PROMPT, REQUEST)
 
@@ -105,7 +106,7 @@ def test_every_text_keeps_the_rules():
     for text, begin in zip(texts("none").tolist(), PROMPT.length.tolist(), strict=True):
         code = SEED
         for place in range(begin + NEW):
-            assert place < begin or text[place] != forbidden(code)
+            assert place < begin or text[place] != forbidden_id(code)
             code = (code * FACTOR + OFFSET * (text[place] + 1)) % 2**32
 
 

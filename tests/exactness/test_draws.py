@@ -1,4 +1,4 @@
-"""No key serves two draws, of any drafter, rule, policy or tree.
+"""No drafter, rule, policy or tree uses a key for two draws.
 
 Whole steps are recorded (`specjax.exactness.draws`). Axes: B rows, G = gamma.
 """
@@ -32,7 +32,7 @@ BRIEF |= {("hierarchy_three", 3)}
 SPECJAX = Path(draws.__file__).parents[1]
 
 
-def wrong(decoder: Decoder, params: Params = BOTH) -> list[str]:
+def find_problems(decoder: Decoder, params: Params = BOTH) -> list[str]:
     gamma, vocab = decoder.drafter.gamma, decoder.target.vocab
     prompt, key = draws.make_requests(gamma, vocab)
     return draws.problems(draws.record_step(decoder, params, prompt, key))
@@ -47,9 +47,9 @@ def wrong(decoder: Decoder, params: Params = BOTH) -> list[str]:
     ],
 )
 def test_no_key_serves_two_draws(name, gamma):
-    """Of each drafter, among them those of other and of reduced vocabularies."""
+    """Every drafter is tested, also those with other or reduced vocabularies."""
     world, case = tiny.tables(3 + gamma), BY_NAME[name]
-    assert wrong(case.decoder(world, gamma), case.params(world)) == []
+    assert find_problems(case.decoder(world, gamma), case.params(world)) == []
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,9 @@ def test_no_key_serves_two_draws(name, gamma):
     ],
 )
 def test_of_every_rule(rule, gamma):
-    """`specjax certify` says it of drafts of each kind that an exact rule verifies."""
-    assert wrong(chain(gamma, rule)) == []
+    """`specjax certify` claims this for each kind of draft that an exact rule
+    verifies."""
+    assert find_problems(chain(gamma, rule)) == []
 
 
 @SLOW
@@ -75,8 +76,8 @@ def test_of_every_rule_and_kind_of_draft(rule):
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("policy", policies.POLICIES)
 def test_of_every_policy(policy, gamma):
-    assert wrong(chain(gamma, "token", policy)) == []
-    assert wrong(chain(gamma, "gumbel", policy)) == []
+    assert find_problems(chain(gamma, "token", policy)) == []
+    assert find_problems(chain(gamma, "gumbel", policy)) == []
 
 
 @SLOW
@@ -84,20 +85,20 @@ def test_of_every_policy(policy, gamma):
 @pytest.mark.parametrize("siblings", [tree.WITH, tree.WITHOUT])
 def test_of_every_topology(siblings, gamma):
     for topology in (kary.build(3), likeliest.build([0.6, 0.4, 0.3]), paths.build(3)):
-        assert wrong(branches(topology(gamma), siblings)) == []
+        assert find_problems(branches(topology(gamma), siblings)) == []
 
 
 @pytest.mark.parametrize(
     ("nodes", "shapes"), [(10, 3046), pytest.param(12, 20298, marks=SLOW)]
 )
 def test_of_two_draws_of_a_tree_none_has_the_others_slot(nodes, shapes):
-    """By the arithmetic that drafts go by: of all trees of up to so many nodes."""
+    """The arithmetic of slots is tested on all trees of up to that many nodes."""
     assert draws.check_shapes(nodes) == (shapes, 0)
 
 
 def test_a_tree_asks_for_the_slots_that_arithmetic_says():
     parent = -1, -1, 0, 1, 2  # two levels of as many nodes, then fewer
-    assert wrong(branches(parent, tree.WITH)) == []
+    assert find_problems(branches(parent, tree.WITH)) == []
 
 
 @SLOW
@@ -105,11 +106,11 @@ def test_as_do_two_hundred_others():
     shapes = [parent for parent in draws.tree_shapes(12) if len(parent) > 3]
     for i, parent in enumerate(shapes[:: len(shapes) // 200]):
         siblings = (tree.WITH, tree.WITHOUT)[i % 2]
-        assert wrong(branches(parent, siblings)) == [], parent
+        assert find_problems(branches(parent, siblings)) == [], parent
 
 
 def test_each_node_is_drawn_by_the_noise_of_its_own_slot():
-    """Ids of a tree, worked out one by one from the keys that name them."""
+    """The ids of a tree are computed one by one from the keys that name them."""
     parent, batch = (-1, -1, 0, 0, 2, 4), 50
     key = jax.random.split(jax.random.key(0), batch)
     prompt = make_prompt([[0]] * batch)
@@ -144,7 +145,8 @@ def test_of_a_model_that_hears():
 
 
 def test_nor_do_the_steps_of_a_whole_text():
-    """By the loop itself, which names each step by where the last one ended."""
+    """The loop itself is tested, which names each step by the length at which the last
+    one ended."""
     decoder = branches((-1, -1, 0, 1, 2))
     recorder, prompt = draws.Recorder(), make_prompt([[0]])
     request = make_request(jax.random.key(0), prompt, 40, make_sampling(1, 1.0))
@@ -159,13 +161,14 @@ def test_nor_do_the_steps_of_a_whole_text():
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
 def test_mistakes_are_seen(mistake, monkeypatch):
-    found = wrong(mistake(monkeypatch))
+    found = find_problems(mistake(monkeypatch))
     assert any(re.search(MISTAKES[mistake], problem) for problem in found), found
 
 
 def test_only_keys_draws():
-    """By JAX; what makes keys of keys draws nothing. Problems to soak rules in are no
-    texts, and neither are first weights; texts to train on are of no draft."""
+    """Only `specjax.keys` draws with JAX; functions that derive keys from keys draw
+    nothing. The exceptions draw no tokens of texts: random problems for the soak,
+    initial weights, and the choice of training texts."""
     makers = {"key", "split", "fold_in", "key_data", "wrap_key_data", "key_impl"}
     found = {
         (str(path.relative_to(SPECJAX)), node.attr)

@@ -1,4 +1,5 @@
-"""Texts drafted without probabilities have the target's law, by enumeration."""
+"""Texts that are drafted without probabilities have the target's law, by
+enumeration."""
 
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ from specjax.exactness.claims import CLAIMS
 from specjax.step import Decoder
 from specjax.verifiers import guarantees, recursive, token
 from tests.support import tiny
-from tests.support.drafter_cases import BY_NAME, by_strings
+from tests.support.drafter_cases import BY_NAME, build_strings
 
 WORLD = tiny.tables(3)
 ROOT = Path(__file__).parents[2]
@@ -21,9 +22,9 @@ NAMES = "copying", "suffix", "anchored", "datastore", "recycling", "recycling_tr
 NAMES += "lookahead", "suffix_tree", "strings"
 
 
-def error(name: str, changed=lambda drafter: drafter, verify=None) -> float:
+def error(name: str, change=lambda drafter: drafter, verify=None) -> float:
     world, case = WORLD, BY_NAME[name]
-    drafter = changed(case.drafter(world, GAMMA))
+    drafter = change(case.drafter(world, GAMMA))
     rule = recursive.verifier if drafter.siblings else token.verifier
     rule = rule if verify is None else rule._replace(verify=verify)
     params, target = case.params(world), world.target
@@ -39,7 +40,7 @@ def test_a_text_follows_the_targets_law(name):
 
 
 def residual_keeps_the_token(law, draft, noise, keep_residual):
-    """Twin: a rejected token may still be drawn."""
+    """A broken counterpart: a rejected token may still be drawn."""
     verdict = token.verify(law, draft, noise, keep_residual)
     p = probs.dense(law)[jnp.arange(verdict.num_accepted.size), verdict.num_accepted]
     return verdict._replace(residual=p)
@@ -51,18 +52,18 @@ def test_a_wrong_residual_is_seen(name):
 
 
 def test_texts_that_are_cut_wrong_follow_the_targets_law_too():
-    """Any function of the text so far may draft."""
+    """Any function of the text so far may propose tokens."""
 
-    def cut(behind, said):
+    def retokenize(behind, said):
         return (said + behind[:, -1:] + 1) % 3, said[:, 0]
 
-    wrong = by_strings(WORLD, GAMMA, cut)
+    wrong = build_strings(WORLD, GAMMA, retokenize)
     assert error("strings", lambda drafter: wrong) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["recycling", "strings"])
 def test_a_certain_token_that_claims_a_law_is_seen(name):
-    def claiming(drafter):
+    def replace_draft(drafter):
         def draft(key, params, request, state):
             made, cache = drafter.draft(key, params, request, state)
             even = jnp.zeros((*made.tokens.shape, 3))
@@ -70,7 +71,7 @@ def test_a_certain_token_that_claims_a_law_is_seen(name):
 
         return drafter._replace(draft=draft)
 
-    assert error(name, claiming) > 1e-2
+    assert error(name, replace_draft) > 1e-2
 
 
 def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch, tmp_path):
@@ -110,7 +111,7 @@ def shared(gamma, vocab):
 def test_a_draft_that_draws_twice_by_one_noise_is_not_certified(
     capsys, monkeypatch, tmp_path
 ):
-    """Each token alone follows its law: whole texts tell."""
+    """Each token alone follows its law; only whole texts show the error."""
     (tmp_path / "shares.py").write_text(SHARED)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path))

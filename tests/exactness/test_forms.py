@@ -1,4 +1,4 @@
-"""Whole texts of a form follow the masked model, with drafts and without.
+"""Constrained texts follow the law of the masked model, with and without drafts.
 
 The language is small and read a second time by `re` here, so that the law of a text is
 a product of a few fractions. Axes: N rows, n tokens, V vocabulary.
@@ -43,7 +43,7 @@ LANGUAGE = {
 
 
 @functools.cache
-def allowed(ids: tuple) -> tuple[bool, ...]:
+def allowed_ids(ids: tuple) -> tuple[bool, ...]:
     """Returns which ids may follow: those from which a text can still be completed."""
     if END in ids:
         return tuple(i == END for i in range(V))
@@ -54,14 +54,14 @@ def allowed(ids: tuple) -> tuple[bool, ...]:
 
 
 def masked_law() -> np.ndarray:
-    """The law [V] * n of the masked model."""
+    """Returns the law [V] * n of the masked model."""
     law = np.zeros((V,) * NEW)
     for text in itertools.product(range(V), repeat=NEW):
         chance = 1.0
         for place in range(NEW):
             before = (*PROMPT, *text[:place])
             weight = np.exp(np.float64(P[before[-2], before[-1]]))
-            weight = np.where(allowed(text[:place]), weight, 0)
+            weight = np.where(allowed_ids(text[:place]), weight, 0)
             if not weight[text[place]]:
                 chance = 0.0
                 break
@@ -71,7 +71,8 @@ def masked_law() -> np.ndarray:
 
 
 def whole_law() -> np.ndarray:
-    """The model's own law, given that the text is one of the language or begins one."""
+    """Returns the model's own law, given that the text belongs to the language or
+    begins a text of it."""
     law = tables.text_law(np.float64(P), PROMPT, NEW, 1.0)
     law = law * (masked_law() > 0)
     return law / law.sum()
@@ -116,10 +117,10 @@ def test_the_masks_are_those_of_what_can_be_completed():
     waiting = [((), 0)]
     for ids, state in waiting:
         mask = np.unpackbits(TABLE.masks.view(np.uint8), axis=1, bitorder="little")
-        assert tuple(mask[TABLE.mask[state], :V] == 1) == allowed(ids)
+        assert tuple(mask[TABLE.mask[state], :V] == 1) == allowed_ids(ids)
         if len(ids) < 5:
             steps = ((i, TABLE.step[state, TABLE.classes[i]]) for i in range(V))
-            waiting += [((*ids, i), to) for i, to in steps if allowed(ids)[i]]
+            waiting += [((*ids, i), to) for i, to in steps if allowed_ids(ids)[i]]
     assert len(waiting) > 50
 
 

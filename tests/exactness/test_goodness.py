@@ -1,4 +1,4 @@
-"""The G-test itself: false alarms as often as it says, and what it can see.
+"""The G-test gives false alarms as often as it says, and detects what it should.
 
 Calibrated on the plain sampler (gamma = 0, the real loop), whose law is known.
 Axes: S seeds, N rows each, n tokens, V vocabulary, K cells.
@@ -16,9 +16,9 @@ from specjax.exactness.goodness import (
     chance_variation,
     count,
     g_test,
+    least_visible_distance,
     neighbours_p_value,
     total_variation,
-    visible,
 )
 from specjax.step import Decoder
 from specjax.types import Params
@@ -35,7 +35,8 @@ LAWS = [
 
 @functools.cache
 def samples() -> np.ndarray:
-    """[S, N, n] of the plain sampler, a key for each seed, in one program."""
+    """Returns texts [S, N, n] of the plain sampler, with a key for each seed, from one
+    program."""
     slots = len(PROMPT) + TOKENS + 1
     loop = generate.build_loop(Decoder(WORLD.target), slots)
     prompt, request = goodness.ask(EACH, 0, TOKENS)
@@ -49,7 +50,7 @@ def samples() -> np.ndarray:
 
 
 def p_values(texts: np.ndarray, laws=LAWS) -> list[float]:
-    """Of the whole texts of each seed: [S, N, n] -> S."""
+    """Returns the p-values of the whole texts of each seed: [S, N, n] -> S."""
     pairs = enumerate(laws)
     return [g_test(count(each[i::2], 4), law) for i, law in pairs for each in texts]
 
@@ -58,8 +59,9 @@ def uniformity(values: list[float]) -> float:
     return scipy.stats.kstest(values, "uniform").pvalue
 
 
-def moved(law: np.ndarray, mass: float) -> np.ndarray:
-    """The law with the first token another one, with this probability in all."""
+def move_mass(law: np.ndarray, mass: float) -> np.ndarray:
+    """Returns the law with this probability moved from the first token to another
+    one."""
     first = law.reshape(law.shape[0], -1).sum(1)
     high, low = np.argsort(first)[-2:]
     share = np.ones(len(first))
@@ -70,7 +72,7 @@ def moved(law: np.ndarray, mass: float) -> np.ndarray:
 
 def test_p_values_of_the_plain_sampler_are_uniform_and_of_another_law_are_not():
     assert uniformity(p_values(samples())) > FINE
-    off = [moved(law, 0.03) for law in LAWS]
+    off = [move_mass(law, 0.03) for law in LAWS]
     assert uniformity(p_values(samples(), off)) < NEVER
     twice = np.concatenate([samples(), samples()], axis=1)  # rows counted twice
     assert uniformity(p_values(twice)) < NEVER
@@ -84,9 +86,10 @@ def test_p_values_of_the_plain_sampler_are_uniform_and_of_another_law_are_not():
     [(0.03, ROWS, NEVER), (0.02, ROWS, FINE), (0.015, 4 * ROWS, NEVER)],
 )
 def test_a_law_that_is_off_is_rejected(mass, rows, below):
-    """At the N of `test_sampled.py`, and at four times that for smaller errors."""
+    """The tests use the N of `test_sampled.py`, and four times as many texts for
+    smaller errors."""
     texts = samples().reshape(-1, TOKENS)[:rows]
-    off = tuple(moved(law, mass) for law in LAWS)
+    off = tuple(move_mass(law, mass) for law in LAWS)
     for law, wrong in zip(LAWS, off, strict=True):
         assert np.abs(law - wrong).sum() / 2 == pytest.approx(mass)
         assert wrong.min() >= 0
@@ -95,15 +98,19 @@ def test_a_law_that_is_off_is_rejected(mass, rows, below):
 
 
 def test_what_is_visible_is_found_as_often_as_is_said():
-    """A law that is off by that much in the way that is hardest to see: half of the
-    mass of the right one moved evenly to the other half."""
+    """The wrong law differs in the way that is hardest to detect: half of the mass is
+    moved evenly to the other half."""
     rng, level, total = np.random.default_rng(0), 1e-4, 40_000
     law = rng.dirichlet(np.ones(60))
     order = np.argsort(law)
     half = np.isin(np.arange(60), order[np.cumsum(law[order]) < 0.5])
     share = law[half].sum()
-    off = np.where(half, law / share, -law / (1 - share)) * visible(law, total, level)
-    assert np.abs(off).sum() / 2 == pytest.approx(visible(law, total, level))
+    off = np.where(half, law / share, -law / (1 - share)) * least_visible_distance(
+        law, total, level
+    )
+    assert np.abs(off).sum() / 2 == pytest.approx(
+        least_visible_distance(law, total, level)
+    )
     draws = rng.multinomial(total, law + off, size=400)
     found = np.mean([g_test(each, law) < level for each in draws])
     assert 0.975 < found < 1

@@ -1,4 +1,4 @@
-"""Whole texts that heads draft follow the target's law, and no key serves two draws."""
+"""Texts that heads draft follow the target's law, and no key is used for two draws."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,8 @@ RULES = {TREES[3]: "recursive_replaced"} | dict.fromkeys(TREES[:3], "recursive")
 
 
 def texts(name: str, broken=sampled_texts.no_fault) -> sampled_texts.TextReport:
-    """Returns the report on 20,000 texts at temperature 1 and as many at others."""
+    """Returns the report on 20,000 texts at temperature 1 and as many at other
+    temperatures."""
     rule = verifiers.find(RULES.get(name, "token"))
     case = draft_certificate.make_case(name, [RULES.get(name, "token")])
     drafter = case.source.drafter(case.gamma, for_rule(rule))
@@ -32,14 +33,14 @@ def test_no_key_serves_two_draws(name):
 
 
 @pytest.mark.parametrize(
-    "name", slow.unless(lambda name: name == "eagle3", [*HEADS, *TREES])
+    "name", slow.mark_slow_unless(lambda name: name == "eagle3", [*HEADS, *TREES])
 )
 def test_texts_follow_the_target(name):
     assert texts(name).p_value > 1e-3
 
 
 def law_of_another_token(drafter, rules, fault):
-    """Returns a drafter that says of each token the law of the one before it."""
+    """Returns a drafter that gives each token the law of the token before it."""
     del fault
 
     def draft(*asked):

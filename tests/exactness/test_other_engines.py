@@ -1,4 +1,4 @@
-"""Greedy texts of another engine are the same, a tie, or an explained difference.
+"""Greedy texts of another engine are the same, tied, or different for a stated reason.
 
 Tables of logits: of calls of one token, and of others. id i is followed by i + 1, and
 after 2 the ids 3 and 4 are nearly tied. Only after 1 the two calls differ, by EPS.
@@ -26,8 +26,8 @@ from tests.support import bare, tiny
 GAP, EPS, END = 3e-4, 5.5e-4, 5
 
 
-def by_calls(one: np.ndarray, many: np.ndarray) -> Pretrained:
-    """A target whose logits [V, V] are others in calls of several tokens."""
+def make_target(one: np.ndarray, many: np.ndarray) -> Pretrained:
+    """Returns a target with other logits [V, V] in calls of several tokens."""
     model = tiny.markov(len(one))
 
     def apply(params, tokens, start, cache):
@@ -42,7 +42,7 @@ def rounding() -> Pretrained:
     table[2, 4] = 5 - GAP
     many = table.copy()
     many[1, 0] += EPS
-    return by_calls(table, many)
+    return make_target(table, many)
 
 
 # prompt, ids, kind, place, explained, what is printed

@@ -1,4 +1,4 @@
-"""Rules with drafts are tested by whole texts, and so are the same with faults.
+"""Whole texts test rules with drafts, and detect the same with faults.
 
 One of every way to draw; `gin_configs/pairs` has all pairs.
 """

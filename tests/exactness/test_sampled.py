@@ -1,4 +1,4 @@
-"""Texts of the real loop follow the target's law, whatever decides on the drafts.
+"""Texts of the real loop follow the target's law with every rule and draft.
 
 What enumeration cannot see is tested here: keys, noise, batches, steps after steps. One
 program serves all rules and mutants; its drafts are ragged and its rows adapt. That
@@ -41,8 +41,8 @@ def name(mutant: Mutant) -> str:
     return f"{mutant.verifier}: {mutant.wrong}"
 
 
-def of_trees(drafter: Drafter, rule: Verifier) -> float:
-    """The p-value of texts of the real loop."""
+def tree_p_value(drafter: Drafter, rule: Verifier) -> float:
+    """Returns the p-value of texts of the real loop with a tree."""
     decoder = Decoder(WORLD.target, drafter, rule)
     loop = generate.build_loop(decoder, len(goodness.PROMPT) + 10)
     loop = jax.jit(loop, compiler_options=sampled_mutants.BRISK)
@@ -55,9 +55,10 @@ DISTINCT = tree.build(WORLD.draft, (-1, -1, 0, 0))
 
 
 def test_a_rule_for_other_siblings_is_caught():
-    """Were it not refused: drawn without replacement, judged as if with it."""
+    """If the rule were not refused: the nodes are drawn without replacement, and
+    verified as if with it."""
     wrong = find("recursive_replaced")._replace(siblings=("without",))
-    assert of_trees(DISTINCT, wrong) < NEVER
+    assert tree_p_value(DISTINCT, wrong) < NEVER
 
 
 @pytest.mark.parametrize("rule", CHAINS)
@@ -73,13 +74,13 @@ def test_texts_follow_the_target_and_not_the_draft(rule):
 @pytest.mark.parametrize("mutant", MUTANTS, ids=name)
 def test_a_mutant_is_caught_and_its_twin_is_not(mutant):
     assert p_value(mutant) < NEVER
-    assert p_value(sampled_mutants.unbroken(mutant)) > FINE
+    assert p_value(sampled_mutants.correct_counterpart(mutant)) > FINE
 
 
 @pytest.mark.parametrize("mutant", EXACT, ids=name)
 def test_what_looks_wrong_and_is_exact(mutant):
     assert p_value(mutant._replace(samples=2)) > FINE
-    twin = sampled_mutants.unbroken(mutant)
+    twin = sampled_mutants.correct_counterpart(mutant)
     same = np.array_equal(*map(sampled_mutants.texts, (mutant, twin)))
     assert same == (mutant.verifier == "gumbel" and not mutant.noise.by_iteration)
 

@@ -1,4 +1,4 @@
-"""The soak passes right verifiers and names the fault of each kind of wrong one.
+"""The soak accepts right verifiers and names the fault of each kind of wrong one.
 
 Which shows that what is nasty is there: NaN, equal laws, uniforms 0 and next to 1.
 
@@ -34,7 +34,7 @@ def lets_nan_through(target, draft, noise, keep_residual=False):
 
 
 def clamps_the_pick(target, draft, noise, keep_residual=False):
-    """Counts what lies below u without looking at weights; next to 1 that is all."""
+    """Counts the ids below u without their weights; with u next to 1 all ids count."""
     verdict = token.verify(target, draft, noise, keep_residual=True)
     total = jnp.cumsum(verdict.residual, axis=1)
     below = (total <= (noise.sample[:, :1] + 2**-24) * total[:, -1:]).sum(1)
@@ -77,7 +77,7 @@ def test_what_drafters_draw_follows_the_laws_that_they_carry(name):
 def test_draws_that_share_noise_are_told(name, chunk):
     rule = verifiers.find(name)
     again = rule._replace(guarantee="compiled anew")
-    with pairs.one_slot(True):
+    with pairs.share_slot(True):
         tally = soak.soak(again, SEED, chunk)
     assert not tally.counts.any() and tally.wrong_draws.any()
     text = dict(soak.describe(name, SEED, chunk, tally))["draws"]
@@ -87,12 +87,12 @@ def test_draws_that_share_noise_are_told(name, chunk):
 def test_draws_by_another_law_are_told(monkeypatch):
     right = drafter_draws.draft
 
-    def likeliest(*given):
+    def draft_argmax(*given):
         made = right(*given)
         best = jnp.argmax(probs.dense(made.law), axis=-1).astype(jnp.int32)
         return made._replace(tokens=best)
 
-    monkeypatch.setattr(drafter_draws, "draft", likeliest)
+    monkeypatch.setattr(drafter_draws, "draft", draft_argmax)
     again = token.verifier._replace(guarantee="compiled anew")
     tally = soak.soak(again, SEED, CHAINS)
     text = dict(soak.describe("token", SEED, CHAINS, tally))["draws"]
@@ -127,8 +127,8 @@ def test_a_broken_one_is_told_by_its_kind_and_its_row_can_be_seen_again(name):
         assert np.isnan(drawn).any() and "'NaN'" in text
 
 
-def dealt():
-    """A chunk's problems and the first draw of each, none of them wrong."""
+def deal_chunk():
+    """Returns the problems of a chunk and the first draw of each, all correct."""
     problem = soak._problem(SEED, MIXED)
     run = soak._compile(token.verifier, soak.VARIANTS[MIXED])
     deal, wrong = run(problem, 0, 1)[1]
@@ -136,8 +136,8 @@ def dealt():
     return problem, deal
 
 
-def spoiled(kind: str, problem, deal) -> Verdict:
-    """The verdict with one thing wrong, in the first row where it can be."""
+def spoil_verdict(kind: str, problem, deal) -> Verdict:
+    """Returns the verdict with one error, in the first row where that is possible."""
     verdict, draft = deal.verdict, deal.draft
     n, last = verdict.num_accepted, problem.inside.shape[-1] - 1
     rows = jnp.arange(n.size)
@@ -163,8 +163,8 @@ check = jax.jit(soak.violations)
 
 @pytest.mark.parametrize("kind", soak.KINDS)
 def test_every_kind_is_noticed(kind):
-    problem, deal = dealt()
-    changed = deal._replace(verdict=spoiled(kind, problem, deal))
+    problem, deal = deal_chunk()
+    changed = deal._replace(verdict=spoil_verdict(kind, problem, deal))
     wrong = np.asarray(check(problem, changed))
     assert wrong[list(soak.KINDS).index(kind)].any()
 

@@ -1,6 +1,6 @@
-"""Scripts and manifests that start jobs: as their own checkers want them, and what they
-do where a machine is taken away; and the GPU script's stages: skipped when done, picked
-by name, stopped by a failure."""
+"""Scripts and manifests that start jobs pass the checkers of their systems, and
+continue after a machine is taken away; the GPU script skips stages that are done, runs
+named ones, and stops at a failure."""
 
 import json
 import os
@@ -24,7 +24,7 @@ LAUNCH = ROOT / "experiments/launch"
 
 
 def stubs(folder: Path, **scripts: str) -> dict[str, str]:
-    """Programs of these names, first on PATH."""
+    """Puts programs of these names first on PATH."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in scripts.items():
         (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
@@ -61,7 +61,7 @@ def test_the_manifest_is_a_jobset_of_what_is_here():
 
 
 def test_the_image_runs_what_it_is_told_with_extras_that_there_are():
-    """An entrypoint would take a command for its own arguments."""
+    """An entrypoint would take the command for its own arguments."""
     lines = (LAUNCH / "Dockerfile").read_text()
     assert "ENTRYPOINT" not in lines and " g++ " in lines
     extras = re.search(r"extra=(\S+) ", lines)[1].split(",")
@@ -87,7 +87,7 @@ WAITS = "trap 'echo told >>{0}/asked; exit 143' TERM\n{1}while :; do sleep 0.05;
 def test_a_job_of_slurms_is_told_and_goes_back_into_the_queue(
     script, asked, begun, tmp_path
 ):
-    """By its stages' script, or by `srun` on several hosts."""
+    """The script of the stages gets the signal, or `srun` on several hosts."""
     waits = WAITS.format(tmp_path, f'echo "$0 $*" >{tmp_path}/asked\n')
     own = stubs(tmp_path / "bin", srun=waits, scontrol=f'echo "$@" >>{tmp_path}/asked')
     shutil.copytree(LAUNCH, tmp_path / "experiments/launch")
@@ -135,7 +135,8 @@ def launch(tmp_path):
 
 
 def test_a_script_takes_a_python_that_can_run_specjax(launch, tmp_path):
-    """The checkout's own first; one line where there is none."""
+    """The checkout's own Python comes first; where there is none, the script prints one
+    line."""
     old = dict.fromkeys(PYTHONS, OLD)
     done, asked = launch("slurm_hosts.sh", "a.gin", srun="exit 9", **old)
     assert done.returncode == 2 and not asked and done.stderr.count("\n") == 1
@@ -189,7 +190,7 @@ def test_xpk_gets_an_image_that_it_can_pull_and_a_folder_that_is_mounted(launch)
 
 
 def test_rows_go_to_a_tpu_and_records_come_back(launch, tmp_path):
-    """On every host of a slice, which is made where it is not there."""
+    """They go to every host of a slice, which is created where it is missing."""
     said = f'printf "%s\\n" "$*" >>{tmp_path}/asked\n'
     there = said + 'case "$*" in *describe*) echo "{}";; esac'
     absent = (
@@ -239,7 +240,7 @@ FETCHED = 13  # a model, and a row of each task of questions at each temperature
 
 
 def run(folder: Path, python: str, *folders: str, **environment: str):
-    """python: what a program that stands for it does."""
+    """Runs the script. python: what a program does that replaces Python."""
     programs = {"compute-sanitizer": "", "stand_in": python}
     own = stubs(folder / "bin", **programs) | {"RUNS": str(folder / "runs")}
     own |= {"STAGES": "all"}
@@ -249,8 +250,8 @@ def run(folder: Path, python: str, *folders: str, **environment: str):
     return subprocess.run(command, env=own, capture_output=True, text=True)
 
 
-def started(done) -> list[str]:
-    """Commands that were run, as `echo` shows them."""
+def started_commands(done) -> list[str]:
+    """Returns the commands that were run, as `echo` shows them."""
     return [line for line in done.stdout.splitlines() if line.startswith("-m ")]
 
 
@@ -263,7 +264,7 @@ def test_every_row_has_a_stage_and_finished_ones_are_not_run_again(tmp_path):
     models = {"MODELS": str(tmp_path)}
     first = run(tmp_path, ECHO, **models)
     assert first.returncode == 0, first.stderr
-    lines = "\n".join(started(first))
+    lines = "\n".join(started_commands(first))
     names = "kernels", "chip", "wagner_time", "wagner_text", "wagner_scale"
     rows = [row for name in names for row in records.rows(name).values()]
     for row in rows:
@@ -271,12 +272,14 @@ def test_every_row_has_a_stage_and_finished_ones_are_not_run_again(tmp_path):
         assert lines.count(f"{place}\n") == 1, row
     papers = (records.rows(name) for name in ("table2_paper", "table3_paper"))
     pairs = [name for rows in papers for name in rows if name.startswith("gpt_")]
-    assert len(started(first)) == ONCE - 3 + len(rows) + len(pairs) + 2 + FETCHED
+    assert (
+        len(started_commands(first)) == ONCE - 3 + len(rows) + len(pairs) + 2 + FETCHED
+    )
     assert {outcome.split()[0] for outcome in outcomes(first).values()} == {"ok"}
     again = run(tmp_path, ECHO, **models)
     names = ("report.page", "gpu.kernels.default")
     wanted = [f"-m experiments.{name} {tmp_path / 'results'}" for name in names]
-    assert started(again) == wanted
+    assert started_commands(again) == wanted
     before = list(outcomes(again).values()).count("done before")
     assert before == len(outcomes(first)) - 1
 
@@ -302,19 +305,19 @@ def test_stages_are_picked_by_name_and_what_cannot_run_leaves_no_mark(tmp_path):
     picked = run(tmp_path, ECHO, STAGES="table3")
     assert outcomes(picked)["pair"] == "not asked for"
     place = "gin_configs/table3_paper/gpt.gin:gpt_"
-    assert [place in line for line in started(picked)] == [True] * 6
+    assert [place in line for line in started_commands(picked)] == [True] * 6
     names = "pair", "table3", "table2"
     done = run(tmp_path, ECHO, "", str(tmp_path / "a"), STAGES=" ".join(names))
-    assert done.returncode == 0 and not started(done)
+    assert done.returncode == 0 and not started_commands(done)
     told = {outcomes(done)[name] for name in names}
     assert told == {"skipped: no TEXT_FOLDER was named"}
     lacking = '[ "$1" = -c ] && exit 1; echo "$@"'
     done = run(tmp_path, lacking, STAGES="sanitizer torch", PATH="/usr/bin:/bin")
-    assert done.returncode == 0 and not started(done)
+    assert done.returncode == 0 and not started_commands(done)
     assert outcomes(done)["sanitizer"].startswith("skipped: compute-sanitizer")
     assert outcomes(done)["torch"].startswith("skipped: ")
     again = run(tmp_path, ECHO, STAGES="sanitizer torch")
-    assert "done before" not in again.stdout and len(started(again)) == 20
+    assert "done before" not in again.stdout and len(started_commands(again)) == 20
 
 
 def test_an_implementation_is_left_out_of_the_kernels_and_goals_are_told(tmp_path):
@@ -329,7 +332,7 @@ def test_an_implementation_is_left_out_of_the_kernels_and_goals_are_told(tmp_pat
     stages = "kernels torch page"
     done = run(tmp_path, ECHO, STAGES=stages, SKIP="triton mosaic_gpu")
     setting = "--set SKIP = ('triton', 'mosaic_gpu',)"
-    for line in started(done):
+    for line in started_commands(done):
         assert (setting in line) == ("shapes.gin:b" in line), line
     goals = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
     assert len(goals) == len(kernels.expectations()["goals"])
@@ -343,14 +346,14 @@ def test_ten_minutes_are_rows_in_order_and_end_with_the_predictions(tmp_path):
     done = run(tmp_path, ECHO, STAGES="")
     assert done.returncode == 0, done.stderr
     assert list(outcomes(done)) == TEN
-    lines = started(done)
+    lines = started_commands(done)
     assert lines[-1] == f"-m experiments.report.predicted {tmp_path / 'results'}"
     (steps,) = (line for line in lines if "steps.gin:default" in line)
     assert steps.count("chip_steps/steps.gin:") == 5
     (chip,) = (line for line in lines if "chip.gin" in line)
     assert "chip.gin:ende_small_t0" in chip and "GAMMAS = (%GAMMA,)" in chip
     again = run(tmp_path, ECHO, STAGES="")
-    assert started(again) == lines[-1:]
+    assert started_commands(again) == lines[-1:]
     assert set(outcomes(again).values()) == {"done before"}
 
 
@@ -358,19 +361,19 @@ def test_rows_are_picked_by_name_and_one_that_fails_does_not_stop_the_rest(tmp_p
     broken = 'case "$*" in *skip_temp*) exit 3;; esac; echo "$@"'
     picked = {"STAGES": "", "ROWS": "skip_temp cnndm_base_t1 b8_g5_v128256_f32"}
     done = run(tmp_path, broken, **picked)
-    assert done.returncode == 1 and len(started(done)) == 3
+    assert done.returncode == 1 and len(started_commands(done)) == 3
     told = outcomes(done)
     assert told.pop("skip_temp").startswith("FAILED (3)")
     assert [*told] == ["cnndm_base_t1", "b8_g5_v128256_f32"]
     again = run(tmp_path, ECHO, **picked)
     assert again.returncode == 0
-    assert any("skip_temp" in line for line in started(again))
+    assert any("skip_temp" in line for line in started_commands(again))
     assert list(outcomes(again).values()).count("done before") == 2
     unknown = run(tmp_path, ECHO, STAGES="", ROWS="device chips")
-    assert unknown.returncode == 2 and not started(unknown)
+    assert unknown.returncode == 2 and not started_commands(unknown)
     assert "no row chips: ROWS may have device" in unknown.stderr
     part = run(tmp_path, ECHO, STAGES="", MINUTES="9.5")
-    assert part.returncode == 2 and not started(part)
+    assert part.returncode == 2 and not started_commands(part)
     assert "MINUTES must be a whole number, at least 1; got 9.5" in part.stderr
 
 
@@ -393,7 +396,7 @@ def test_a_dry_run_of_ten_minutes_is_tiny(tmp_path):
     own = {"DRY": "1", "TMPDIR": str(tmp_path), "STAGES": ""}
     done = run(tmp_path, echo, "", "", **own)
     assert done.returncode == 0, done.stderr
-    rows = [line for line in started(done) if "experiments.run" in line]
+    rows = [line for line in started_commands(done) if "experiments.run" in line]
     assert len(rows) == len(TEN) - 2 and "--out results" not in done.stdout
     for line in rows:
         small = "COPIED = 65536" if "memory" in line else "t5_1_1_small/t5.Config.vocab"
@@ -404,7 +407,7 @@ def test_a_dry_run_is_one_small_row_of_everything_on_a_cpu(tmp_path):
     echo = 'echo "-m $JAX_PLATFORMS $*"'
     done = run(tmp_path, echo, "", "", DRY="1", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    lines = started(done)
+    lines = started_commands(done)
     assert all(line.startswith("-m cpu ") for line in lines)
     rows = [line for line in lines if "experiments.run" in line]
     folders = {line.split("gin_configs/")[1].split("/")[0] for line in rows}

@@ -1,4 +1,5 @@
-"""The recipes: what a reader pastes, run with stand-ins for all that is far away."""
+"""The recipes work as a reader would paste them, with stand-ins for everything that is
+remote."""
 
 import json
 import os

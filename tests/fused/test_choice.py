@@ -1,4 +1,4 @@
-"""Kernels are chosen by default, and one that errs is replaced by the reference."""
+"""Kernels are chosen by default, and the reference replaces one that is wrong."""
 
 import functools
 import json
@@ -41,13 +41,13 @@ assert not [name for name in sys.modules if name.startswith(names)]
 
 
 class Chip(NamedTuple):
-    """What `jax.devices()` would say."""
+    """A device as `jax.devices()` would describe it."""
 
     platform: str = "tpu"
     device_kind: str = "TPU v5 lite"
 
 
-def refuses(*arguments):
+def raise_type_error(*arguments):
     raise TypeError("compared")
 
 
@@ -76,7 +76,8 @@ def test_a_cpu_runs_the_reference_and_imports_no_kernel():
 
 
 def test_on_a_mesh_each_device_has_what_it_was_compared_for(tpu, monkeypatch):
-    """Its own rows, and the whole of them where a draft says so."""
+    """Each device is compared on its own rows, and on all rows where a draft needs
+    all."""
     compared = []
     monkeypatch.setattr(first_use, "find_problem", lambda key, _: compared.append(key))
     with mesh.using("data=1"):
@@ -117,7 +118,7 @@ CHOSEN = [
 
 @pytest.mark.parametrize(("device", "rule", "sizes", "verify", "draw"), CHOSEN)
 def test_by_device_rule_and_shape(device, rule, sizes, verify, draw):
-    """For a device that is not there; a rule is that of the library's own `verify`."""
+    """The devices are absent; the rule is the library's own `verify`."""
     sizes = LARGE._replace(**sizes)
     chosen = choose("auto", rule, sizes, device=device)
     record = chosen.record
@@ -134,7 +135,7 @@ def test_by_device_rule_and_shape(device, rule, sizes, verify, draw):
 
 
 def test_what_is_asked_for_is_neither_compared_nor_replaced(tpu, monkeypatch):
-    monkeypatch.setattr(same_tokens, "problem", refuses)
+    monkeypatch.setattr(same_tokens, "problem", raise_type_error)
     for asked in ("mosaic_tpu", "onepass", "reference"):
         chosen = choose(asked, TOKEN, SIZES)
         assert chosen.record["verify"] == chosen.record["asked"] == asked
@@ -169,7 +170,7 @@ def test_the_first_use_compares_and_the_next_one_knows(tpu, monkeypatch, capsys)
     assert kept == "same"
     for part in ("TPU v5 lite", jax.__version__, "kernels ", "batch=4"):
         assert part in key
-    monkeypatch.setattr(same_tokens, "problem", refuses)
+    monkeypatch.setattr(same_tokens, "problem", raise_type_error)
     assert choose("auto", TOKEN, SIZES).record == first.record
     assert capsys.readouterr().err == ""
     # Another shape, or other versions, are another first use.
@@ -192,7 +193,7 @@ def test_the_baseline_of_a_rule_without_kernels_is_compared_too(tpu, monkeypatch
     assert [sizes.gamma for *_, sizes in seen] == [0, SIZES.gamma, 0]
 
 
-def fails(*arguments):
+def raise_internal_error(*arguments):
     raise RuntimeError("INTERNAL: no layout\nand more")
 
 
@@ -205,7 +206,12 @@ def fails(*arguments):
             without_q,
             "draws and verdicts differ by more than rounding",
         ),
-        (mosaic_tpu, "verdict", fails, "RuntimeError: INTERNAL: no layout"),
+        (
+            mosaic_tpu,
+            "verdict",
+            raise_internal_error,
+            "RuntimeError: INTERNAL: no layout",
+        ),
     ],
 )
 def test_a_kernel_that_errs_is_replaced(
@@ -216,7 +222,7 @@ def test_a_kernel_that_errs_is_replaced(
     assert record["verify"] == record["draw"] == "onepass"
     assert record["why"].startswith("mosaic_tpu on TPU v5 lite: ")
     assert record["why"].endswith(problem)
-    monkeypatch.setattr(same_tokens, "problem", refuses)
+    monkeypatch.setattr(same_tokens, "problem", raise_type_error)
     assert choose("auto", TOKEN, SIZES).record == record  # kept
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and f"instead of {record['why']}" in told
@@ -252,7 +258,8 @@ def test_nothing_is_lost_where_nothing_can_be_kept(cache, monkeypatch):
 
 
 def test_a_token_is_within_reach_of_its_uniform_or_a_fault():
-    """Weights of three blocks; uniforms on the ends of a block and of an id."""
+    """There are weights of three blocks, and uniforms on the ends of a block and of an
+    id."""
     w = np.random.default_rng(0).random(600)
     w[[5, 300]] = 0
     blocks = np.add.reduceat(w, [0, 256, 512]) / w.sum()
@@ -273,14 +280,14 @@ def test_a_token_is_within_reach_of_its_uniform_or_a_fault():
 
 @functools.cache
 def reference():
-    """A case, and what the reference makes of it."""
+    """Returns a case, and the verdict of the reference on it."""
     case, plain = same_tokens.random_case(SIZES, 3), Functions(TOKEN, probs.draw)
     run = jax.jit(functools.partial(same_tokens.run, plain, True, False))
     return case, jax.device_get(run(case, None))
 
 
 def test_a_coin_next_to_its_chance_may_fall_either_way():
-    """One token more or less of the first row, as a coin decides it."""
+    """The first row has one token more or less, as a uniform decides."""
     case, wanted = reference()
     ours = wanted.verdict
     n, tokens = ours.num_accepted.copy(), ours.tokens.copy()

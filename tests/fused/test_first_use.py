@@ -1,4 +1,5 @@
-"""The functions chosen to read logits are those that decode in every measurement."""
+"""The functions that are chosen to read logits are those with which every measurement
+decodes."""
 
 from functools import partial
 
@@ -44,11 +45,12 @@ ALL = {"alone", *SPECULATIVE}
 
 
 class Stop(Exception):
-    """All that was to be traced has been."""
+    """Raised once everything has been traced that should be."""
 
 
-def marked(wanted: set) -> Kernels:
-    """Kernels that note their traces, and stop when all that are wanted were."""
+def noting_kernels(wanted: set) -> Kernels:
+    """Returns kernels that note their traces, and raise `Stop` after all that are
+    wanted."""
     left = set(wanted)
 
     def note(name: str, function, *arguments, **options):
@@ -70,7 +72,7 @@ def chosen(monkeypatch):
     """Whoever chooses gets marked kernels. Gives what was asked for."""
 
     def begin(wanted: set) -> list:
-        kernels, asked = marked(wanted), []
+        kernels, asked = noting_kernels(wanted), []
 
         def choose(*sizes, device=None):
             asked.append(sizes)
@@ -151,13 +153,13 @@ def test_a_row_decodes_by_what_is_chosen(chosen, monkeypatch, name):
 def test_every_method_after_wagner_decodes_by_what_is_chosen(chosen):
     asked = chosen(SPECULATIVE)
     two, sizes = methods.text_methods(10.0)[:2], fused.Sizes(2, 5, 4)
-    by, kept = methods.by_kernels(two, "auto", sizes)
+    by, kept = methods.with_kernels(two, "auto", sizes)
     assert [rule for _, rule, _ in asked] == [method.verifier for method in two]
     assert kept == dict.fromkeys(("baseline", "exact"), RECORD)
     sample = runs.Sample(PROMPTS, [], 1.0, 1, 0, 4)
-    run = runs.decoder(PAIR, by[1], gamma=2, slots=runs.slots_of(sample, 2))
+    run = runs.decoder(PAIR, by[1], gamma=2, slots=runs.buffer_length(sample, 2))
     with pytest.raises(Stop):
-        jax.eval_shape(run, *runs.batch_of(sample, [0]))
+        jax.eval_shape(run, *runs.sample_batch(sample, [0]))
 
 
 def test_the_demo_decodes_by_what_is_chosen(chosen):

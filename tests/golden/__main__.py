@@ -1,4 +1,5 @@
-"""Writes the goldens that are named, or all: `python -m tests.golden [NAME ...]`."""
+"""Writes the golden texts that are named, or all: `python -m tests.golden [NAME
+...]`."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The golden cases as data: who decodes what, and by which rule.
+"""The golden cases as data: which target, draft and rule decode what.
 
 A new draft, rule or policy has one by its name; to add another, add a line to `NAMED`
 or `LISTED`. `python -m tests.golden NAME` writes its file, and `tests.golden.runs`
@@ -14,7 +14,7 @@ from specjax.exactness import small_drafts
 
 
 class Case(NamedTuple):
-    """A target and what drafts for it, with every setting that decides a text.
+    """A target and a draft, with every setting that decides a text.
 
     Attributes:
       target: a name of `runs.MODELS`.
@@ -44,14 +44,14 @@ class Case(NamedTuple):
 
 
 class SpeechCase(NamedTuple):
-    """A small Whisper and a draft of it, which hear noise."""
+    """A small Whisper and its draft, which transcribe noise."""
 
     rule: str = "token"
     gamma: int = 2
 
 
 class BeamCase(NamedTuple):
-    """A target and a draft of its vocabulary, which search beams.
+    """A target and a draft of its vocabulary, for beam search.
 
     Attributes:
       target, draft: names of `runs.MODELS`.
@@ -67,17 +67,17 @@ class BeamCase(NamedTuple):
 
 
 def chain(draft: str, rule: str = "token", **settings) -> Case:
-    """Returns a case of the target "table", by the name of what drafts."""
+    """Returns a case of the target "table", by the name of its draft."""
     return Case("table", draft, rule, **{"gamma": 2} | settings)
 
 
 def tree(draft: str, rule: str, **settings) -> Case:
-    """Returns a case of the target "table", by the name of what drafts trees."""
+    """Returns a case of the target "table", by the name of its draft of trees."""
     return Case("table", draft, rule, **{"gamma": 4} | settings)
 
 
 def file_name(case: Case) -> str:
-    """Returns the name of a case by its settings: table_tree_q_recursive."""
+    """Returns the file name of a case, made of its settings: table_tree_q_recursive."""
     policy = "" if case.policy == "none" else case.policy
     words = case.target, case.draft, case.rule, policy, case.rules
     return "_".join(re.sub(r"\W+", "_", word) for word in words if word)
@@ -155,19 +155,19 @@ LISTED: dict[str, AnyCase] = {
 }
 
 
-def unlisted() -> Iterator[Case]:
+def missing_cases() -> Iterator[Case]:
     """Yields a case for each draft, rule and policy that no case above has."""
     cases = [case for case in LISTED.values() if isinstance(case, Case)]
 
-    def missing(field: str, names: Iterable[str]) -> list[str]:
+    def unused_names(field: str, names: Iterable[str]) -> list[str]:
         used = {getattr(case, field).partition(":")[0] for case in cases}
         return [name for name in names if name not in used]
 
-    yield from map(chain, missing("draft", drafts.DRAFTS))
-    for rule in missing("rule", [*verifiers.EXACT, *verifiers.LOSSY]):
+    yield from map(chain, unused_names("draft", drafts.DRAFTS))
+    for rule in unused_names("rule", [*verifiers.EXACT, *verifiers.LOSSY]):
         yield chain("q", rule)
-    for policy in missing("policy", policies.POLICIES):
+    for policy in unused_names("policy", policies.POLICIES):
         yield chain("q", policy=policy, gamma=3)
 
 
-CASES = LISTED | {file_name(case): case for case in unlisted()}
+CASES = LISTED | {file_name(case): case for case in missing_cases()}

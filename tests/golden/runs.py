@@ -1,4 +1,4 @@
-"""Decodes the golden cases; those that can share a compiled program do."""
+"""Decodes the golden cases; cases that can share a compiled program share one."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -40,7 +40,7 @@ from specjax.types import (
 )
 from tests.golden.cases import CASES, BeamCase, Case, SpeechCase
 from tests.support import tiny_llama, tiny_whisper
-from tests.support.tiny import mixed
+from tests.support.tiny import add_share
 
 NEW_TOKENS = 32
 TEMPERATURES = (0.0, 1.0)
@@ -53,7 +53,8 @@ TABLE = 12  # ids of the target "table"
 
 
 def tiny(style: str, share: float = 0.0) -> Pretrained:
-    """Returns a random model of Llama's kind, or a draft with a share of noise."""
+    """Returns a random model of Llama's kind, or that model with a share of noise as a
+    draft."""
     config = getattr(tiny_llama, style.upper())
     weights = jax.tree.map(
         lambda a, b: (1 - share) * a + share * b,
@@ -88,7 +89,7 @@ DRAFTS = {
 
 
 def grammar() -> TokenAutomaton:
-    """Returns rules by which no id follows itself, and no odd one a third one."""
+    """Returns rules by which no id follows itself, and no third odd id in a row."""
 
     def begin(tokens: Array, length: Array) -> Array:
         return jnp.take_along_axis(tokens, length[:, None] - 1, axis=1)[:, 0]
@@ -119,7 +120,7 @@ def model(name: str) -> Pretrained:
 
 @cache
 def pair(case: Case) -> tuple[Pretrained, DraftSource | None]:
-    """Returns the target and the draft of a case, constrained by its rules."""
+    """Returns the target and the draft of a case, with its constraint."""
     target, draft = model(case.target), None
     if case.draft and case.target == "table":
         draft = small_drafts.load(case.draft, target)
@@ -137,15 +138,15 @@ def pair(case: Case) -> tuple[Pretrained, DraftSource | None]:
 
 
 def players(case: Case) -> tuple[tuple, str]:
-    """Returns who drafts, and how its tokens are drawn; and the rule."""
+    """Returns the drafter, how its tokens are drawn, and the rule."""
     return (case.draft, for_rule(verifiers.find(case.rule))), case.rule
 
 
 def shape(case: Case) -> Case:
-    """Returns a case that is equal for all that share a program: those of other drafts
-    and rules, or other numbers of truncation. Trees share none with chains, nor heads
-    that tap a target's layers with other drafts; and cases with rules, or a policy that
-    stops within a draft, none at all."""
+    """Returns a case that is equal for all cases that share a program, which may differ
+    in their drafts, rules and numbers of truncation. Trees do not share with chains,
+    nor heads that tap a target's layers with other drafts; cases with constraints share
+    with none, nor cases of a policy that stops within a draft."""
     policy = policies.find(case.policy)
     if case.rules or (policy is not None and policy.go_on is not None):
         return case
@@ -176,8 +177,8 @@ class Shared(NamedTuple):
 
 @cache
 def program(shape_: Case, slots: int, beside: tuple[str, ...]) -> Shared:
-    """Returns the program of those cases in `beside` that have this shape, with a
-    buffer of `slots`."""
+    """Returns the program of the cases in `beside` that have this shape, with a buffer
+    of `slots`."""
     rules, drafts_of = {}, {}
     for case in map(CASES.get, beside):
         if not isinstance(case, Case) or case.target != shape_.target:
@@ -226,13 +227,13 @@ def run(name: str, beside: tuple[str, ...] = ()) -> dict:
     """
     case = CASES[name]
     if isinstance(case, BeamCase):
-        return searched(case)
+        return search_case(case)
     if isinstance(case, SpeechCase):
-        return transcribed(case)
-    return decoded(case, beside or (name,))
+        return transcribe_case(case)
+    return decode_case(case, beside or (name,))
 
 
-def decoded(case: Case, beside: tuple[str, ...]) -> dict:
+def decode_case(case: Case, beside: tuple[str, ...]) -> dict:
     target, draft = pair(case)
     prompt, sampling = rows(target, case)
     keys = jax.random.split(jax.random.key(0), len(prompt.length))
@@ -253,10 +254,10 @@ def decoded(case: Case, beside: tuple[str, ...]) -> dict:
     return found
 
 
-def searched(case: BeamCase) -> dict:
+def search_case(case: BeamCase) -> dict:
     """Returns the beams of two prompts, and their scores."""
     target, draft = model(case.target), model(case.draft)
-    prompt, ends = prompts_of(target, copies=1), target.ends or (-1,)
+    prompt, ends = two_prompts(target, copies=1), target.ends or (-1,)
     config = BeamConfig(
         case.width, case.gamma, None, case.length_penalty, case.early_stopping
     )
@@ -281,7 +282,7 @@ def searched(case: BeamCase) -> dict:
 
 def rows(target: Pretrained, case: Case) -> tuple[Prompt, Sampling]:
     """Returns two prompts, each greedy and at temperature 1."""
-    prompt = prompts_of(target, copies=len(TEMPERATURES))
+    prompt = two_prompts(target, copies=len(TEMPERATURES))
     count = len(prompt.length)
     temperature = np.array(TEMPERATURES * (count // 2), np.float32)
     if shape(case).top_k is None:
@@ -294,7 +295,7 @@ def rows(target: Pretrained, case: Case) -> tuple[Prompt, Sampling]:
     return prompt, Sampling(temperature, top_k, top_p, min_p)
 
 
-def prompts_of(target: Pretrained, copies: int) -> Prompt:
+def two_prompts(target: Pretrained, copies: int) -> Prompt:
     """Returns two prompts, each as many times as there are `copies`."""
     if target.tokenizer_file is None:
         each = [[i % target.vocab for i in ids] for ids in IDS for _ in range(copies)]
@@ -312,7 +313,7 @@ def alpha(
 ) -> float:
     """Returns E(sum_x min(p, q)) at the tokens that were written (Corollary 3.6)."""
     text = prompt._replace(tokens=jnp.asarray(out.tokens[:, :-1]))
-    target_law = models.law_of(target.model)
+    target_law = models.build_law(target.model)
 
     @jax.jit
     def betas(p_params, q_params):
@@ -326,13 +327,13 @@ def alpha(
     return float(np.asarray(betas(target.params, draft.params))[written].mean())
 
 
-def transcribed(case: SpeechCase) -> dict:
-    """Returns what a small Whisper writes of two windows of noise, each greedy and at
-    temperature 1, by the rules of timestamps."""
+def transcribe_case(case: SpeechCase) -> dict:
+    """Returns what a small Whisper writes for two windows of noise, each greedy and at
+    temperature 1, under the rules of timestamps."""
     large = tiny_whisper.TARGET._replace(vocab=tiny_whisper.VOCAB)
     small = large._replace(decoder_layers=1)
     weights = [tiny_whisper.weights(large, seed) for seed in (3, 7)]
-    near = mixed(*weights, 0.1)
+    near = add_share(*weights, 0.1)
     target = Pretrained("target", large, whisper.build(large), weights[0])
     decoder = {key: x for key, x in near["decoder"].items() if key != "layers_1"}
     params = {"encoder": weights[0]["encoder"], "decoder": decoder}
@@ -360,7 +361,7 @@ def transcribed(case: SpeechCase) -> dict:
 # Several drafters and verifiers in one program: an argument chooses among them.
 
 
-def one_of(rules: tuple[Verifier, ...], which: Array) -> Verifier:
+def verifier_by_index(rules: tuple[Verifier, ...], which: Array) -> Verifier:
     """Returns the verifier rules[which], for a `which` that is traced.
 
     Rules that differ in their noise alone are compiled once.
@@ -399,7 +400,7 @@ def one_of(rules: tuple[Verifier, ...], which: Array) -> Verifier:
 def one_of_each(
     drafters: tuple[Drafter, ...], rules: tuple[tuple[Verifier, ...], ...], which: Array
 ) -> tuple[Drafter, Verifier]:
-    """Returns the drafter of number which[0], and of its rules that of number which[1].
+    """Returns drafter number which[0], and of its rules number which[1].
 
     Parameters and caches are lists with those of each drafter. A draft's law is a list
     too, with a place for each structure of laws that occurs: zeros but for that of the
@@ -414,14 +415,14 @@ def one_of_each(
         return [drafter.init(weights, prompt, slots) for drafter, weights in own]
 
     def draft(key: Array, params, request: Request, state: State) -> tuple[Draft, list]:
-        def draft_by(place: int, caches: list) -> tuple[Draft, list]:
+        def draft_with(place: int, caches: list) -> tuple[Draft, list]:
             own = state._replace(draft_cache=caches[place])
             draft, cache = drafters[place].draft(key, params[place], request, own)
             return draft, [*caches[:place], cache, *caches[place + 1 :]]
 
         def branch(place: int):
             def run(caches: list):
-                draft, after = draft_by(place, caches)
+                draft, after = draft_with(place, caches)
                 laws = list(empty)
                 laws[structure_of[place]] = draft.law
                 return jax.tree.map(jnp.asarray, draft._replace(law=laws)), after
@@ -429,7 +430,7 @@ def one_of_each(
             return run
 
         caches = state.draft_cache
-        laws = jax.eval_shape(lambda: [draft_by(at, caches)[0].law for at in places])
+        laws = jax.eval_shape(lambda: [draft_with(at, caches)[0].law for at in places])
         structures[:] = list(dict.fromkeys(map(str, laws)))
         structure_of[:] = [structures.index(str(law)) for law in laws]
         firsts = [laws[structure_of.index(i)] for i in range(len(structures))]
@@ -458,7 +459,7 @@ def one_of_each(
             for at in own:
                 for i, rule in enumerate(rules[at]):
                     number[at, i] = alike.index(rule)
-            verifier = one_of(alike, jnp.array(number)[which[0], which[1]])
+            verifier = verifier_by_index(alike, jnp.array(number)[which[0], which[1]])
             return lambda: verifier.verify(
                 target, draft._replace(law=draft.law[structure]), noise
             )
@@ -480,7 +481,7 @@ def one_of_each(
             needs_features=any(drafter.needs_features for drafter in drafters),
         ),
         Verifier(
-            one_of(rules[0], which[1]).noise,
+            verifier_by_index(rules[0], which[1]).noise,
             verify,
             siblings=(siblings,) if siblings else (),
         ),

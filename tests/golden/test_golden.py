@@ -1,4 +1,4 @@
-"""No edit moves a text, a count or alpha unnoticed: see `tests.golden`."""
+"""No edit changes a text, a count or alpha unnoticed: see `tests.golden`."""
 
 import inspect
 import json
@@ -42,7 +42,7 @@ BRIEF = (
     "table_tree_draft_q_siblings_with_recursive_replaced",
 )
 LATER = tuple(name for name in CASES if name not in BRIEF)
-NAMES = slow.unless(lambda name: name in BRIEF, CASES)
+NAMES = slow.mark_slow_unless(lambda name: name in BRIEF, CASES)
 
 
 @pytest.fixture(autouse=True, scope="module")

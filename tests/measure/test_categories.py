@@ -1,4 +1,5 @@
-"""Questions measured by category, from their turns to the files of other benchmarks."""
+"""Questions are measured by category, from their turns to the files of other
+benchmarks."""
 
 import json
 from functools import partial
@@ -22,7 +23,8 @@ FLAGS = "--draft copying --gammas 2 --tokens 5 --rounds 1 --by task".split()
 
 
 def turn(id: int, category: str, lengths: list[int], seconds: float) -> categories.Turn:
-    """One of gamma = 2, whose calls drafted all that they might; 1 s alone."""
+    """Returns a turn of gamma = 2 whose calls drafted as many tokens as possible; alone
+    it took 1 s."""
     accepted = [n - 1 for n in lengths]
     tested = [min(n, 2) for n in lengths]
     ids = list(range(sum(lengths)))

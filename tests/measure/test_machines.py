@@ -1,4 +1,4 @@
-"""Records keep the processor, and how fast the target alone was there."""
+"""Records keep the processor, and the speed of the target alone on it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Measurements of texts: repeated tokens, further siblings, and lengths of drafts."""
+"""Measures texts: repeated tokens, further siblings, and lengths of drafts."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from specjax.measure.scoring import RUN, Scores
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
 from tests.support import bare, tiny, tiny_pair
-from tests.support.drafted import whole
+from tests.support.drafted import build_whole_text_logits
 from tests.support.settings import make
 
 # What is repeated in a text, and alpha at the rest of it.
@@ -29,7 +29,7 @@ def test_a_shorter_run_is_a_phrase():
 
 
 def test_alpha_elsewhere_is_that_of_what_is_not_repeated():
-    """Of a text that copies its prompt and one that does not, padding after both."""
+    """One text copies its prompt and one does not, with padding after both."""
     tokens = np.stack([np.tile(np.arange(10), 3)[:26], np.arange(50, 76)])
     padded = np.pad(tokens, ((0, 0), (0, 4)))
     rows = Text(padded, np.array([10, 20]), np.array([26, 24]))
@@ -56,7 +56,8 @@ def test_a_text_that_only_repeats_has_no_alpha_elsewhere():
 
 
 def test_further_siblings_are_what_recursive_rejection_gives_at_every_token():
-    """Greedy, where children and laws are sure, and the first is alpha at T = 1."""
+    """For greedy texts children and laws are certain, and the first sibling gives alpha
+    at T = 1."""
     target, draft = tiny_pair.pair()
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, tiny.TARGET.vocab, (6, 40)).astype(np.int32)
@@ -67,7 +68,7 @@ def test_further_siblings_are_what_recursive_rejection_gives_at_every_token():
 
     def logits(side):
         model = getattr(side, "pretrained", side).model
-        return np.asarray(whole(model)(side.params, tokens))[:, 2:39]
+        return np.asarray(build_whole_text_logits(model)(side.params, tokens))[:, 2:39]
 
     best = logits(target).argmax(-1)
     ranked = np.argsort(-logits(draft), axis=-1, kind="stable")

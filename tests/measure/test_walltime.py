@@ -1,4 +1,4 @@
-"""Walltime: what is timed is what decodes, and what is predicted follows from it."""
+"""Walltime times what decodes, and predicts speeds from what it timed."""
 
 import json
 
@@ -35,9 +35,9 @@ SETTING = make(
 DRAFTING, OWN = 0.5e-3, 0.2e-3  # seconds that a draft adds to a step, that a token does
 
 
-def by_the_clock(programs, rounds, label, warm, after=None):
-    """Runs each program; its seconds are made up, so that no other work on the machine
-    can disturb a test."""
+def run_with_fixed_times(programs, rounds, label, warm, after=None):
+    """Runs each program, and returns invented seconds, so that no other work on the
+    machine can disturb a test."""
     del label, warm
     seconds = {name: np.zeros(rounds) for name in programs}
     for turn in range(rounds):
@@ -64,7 +64,7 @@ def rows(request):
     temperature, top_k = request.param
     setting, kept = change(SETTING, temperature=temperature, top_k=top_k), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "time_in_turns", by_the_clock)
+        patch.setattr(timing, "time_in_turns", run_with_fixed_times)
         whole = walltime.measure(*PAIR, PROMPTS, setting, so_far=kept.append)
     return [*kept, whole]
 
@@ -93,7 +93,7 @@ def test_the_rounds_so_far_make_a_row_and_a_row_says_everything(rows):
 
 
 def test_a_row_holds_what_its_speeds_are_made_of(row):
-    """Read again from a file it gives the same numbers and intervals."""
+    """A row that is read back from a file gives the same numbers and intervals."""
     again = json.loads(json.dumps(row, allow_nan=False))
     for numbers in (
         timing.part_costs(again["gamma"], again["timed"]),
@@ -107,7 +107,7 @@ def test_a_row_holds_what_its_speeds_are_made_of(row):
 
 
 def test_other_texts_are_others(row):
-    """A round has its own; at T = 0 a prompt is not taken twice."""
+    """Each round has its own texts; at T = 0 no prompt is used twice."""
     measured, others = walltime.batches(PROMPTS, SETTING)
     prompts = [np.asarray(batch.prompt.tokens) for batch in (*measured, *others)]
     assert len(others) == 2
@@ -126,10 +126,10 @@ def test_programs_run_in_turns_after_the_warm_ones():
     }
     rounds = []  # every one but the last is reported when it is done
 
-    def after(seconds):
+    def note_round(seconds):
         rounds.append(seconds["a"].size)
 
-    seconds = timing.time_in_turns(programs, 3, warm=[programs["b"]], after=after)
+    seconds = timing.time_in_turns(programs, 3, warm=[programs["b"]], after=note_round)
     assert "".join(ran) == "b" + "ab" * 3
     assert {name: len(each) for name, each in seconds.items()} == {"a": 3, "b": 3}
     assert all((each > 0).all() for each in seconds.values()) and rounds == [1, 2]

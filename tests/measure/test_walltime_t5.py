@@ -1,5 +1,5 @@
-"""Walltime of an encoder-decoder whose texts end: encoders are timed apart, calls
-predicted to the last, and drafts that have no law counted."""
+"""Walltime of an encoder-decoder whose texts end: encoders are timed separately, the
+number of calls is predicted exactly, and drafts without a law are counted."""
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from specjax.measure.timing import DECODE, PREFILL, SAMPLES
 from specjax.models import t5
 from specjax.prompts import Prompts
 from specjax.types import Params
-from tests.measure.test_walltime import by_the_clock
+from tests.measure.test_walltime import run_with_fixed_times
 from tests.support import bare, tiny_t5
 from tests.support.settings import make
 
@@ -35,8 +35,9 @@ SETTING = make(
 SETTING = SETTING._replace(ends=True)
 
 
-def ending(config, seed):
-    """Weights of which texts end early: the end id is likelier than by chance."""
+def make_ending_weights(config, seed):
+    """Returns weights whose texts end early: the end id is more likely than by
+    chance."""
     params = tiny_t5.weights(config, seed)
     kernel = params["decoder"]["logits_dense"]["kernel"]
     readout = {"kernel": kernel.at[:, t5.END].multiply(1.3)}
@@ -46,22 +47,22 @@ def ending(config, seed):
 @pytest.fixture(scope="module")
 def target():
     config = tiny_t5.TARGET
-    return bare.target("target", t5.build(config), ending(config, 21))
+    return bare.target("target", t5.build(config), make_ending_weights(config, 21))
 
 
 @pytest.fixture(scope="module")
 def draft():
     config = tiny_t5.TARGET
-    near, other = ending(config, 21), ending(config, 22)
+    near, other = make_ending_weights(config, 21), make_ending_weights(config, 22)
     params = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, near, other)
     return bare.draft("draft", t5.build(config), params)
 
 
-def clock(programs, rounds, label, warm, after=None):
-    """`by_the_clock`, in which reading the input takes 1 ms, and 4 ms for two; only
-    what decodes is run."""
+def run_with_encoder_times(programs, rounds, label, warm, after=None):
+    """Does as `run_with_fixed_times`, with 1 ms for reading the input, and 4 ms for two
+    inputs; runs only what decodes."""
     idle = {n: (lambda: None) for n in programs if n[0] != DECODE}
-    seconds = by_the_clock({**programs, **idle}, rounds, label, warm)
+    seconds = run_with_fixed_times({**programs, **idle}, rounds, label, warm)
     for kind, gamma, _ in seconds:
         if kind == PREFILL:
             for index in range(SAMPLES):
@@ -69,19 +70,19 @@ def clock(programs, rounds, label, warm, after=None):
     return seconds
 
 
-def measured(target, draft, **changes):
+def measure_pair(target, draft, **changes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "time_in_turns", clock)
+        patch.setattr(timing, "time_in_turns", run_with_encoder_times)
         return walltime.measure(target, draft, PROMPTS, change(SETTING, **changes))
 
 
 @pytest.fixture(scope="module")
 def row(target, draft):
-    return measured(target, draft)
+    return measure_pair(target, draft)
 
 
 def lengths(target, ends):
-    """What the target writes alone, by its own loop."""
+    """Returns the lengths of what the target writes alone, in its own loop."""
     setting = SETTING._replace(ends=ends)
     batches, _ = walltime.batches(PROMPTS, setting)
     run = generate.autoregressive(target.model, 30)
@@ -104,16 +105,16 @@ def test_texts_end_where_they_end(target, row):
 
 
 def test_a_copying_draft_that_never_matches_has_alpha_0_of_0():
-    """No draft was tested at all: no share of them, and no error."""
+    """No draft was tested, so there is no share of accepted ones, and no error."""
 
-    def unmatched(words):
+    def make_output(words):
         zero = np.zeros(2, int)
         return generate.Output(None, None, generate.Counts(zero + 9, zero, words, zero))
 
-    alpha = counts.acceptance(None, [unmatched(np.zeros(2, int))] * 2)
+    alpha = counts.acceptance(None, [make_output(np.zeros(2, int))] * 2)
     assert alpha.value == alpha.count == alpha.sequences == 0
     assert np.isnan(alpha.se) and np.isnan(alpha.naive_se)
-    alpha = counts.acceptance(None, [unmatched(np.array([4, 5]))] * 2)
+    alpha = counts.acceptance(None, [make_output(np.array([4, 5]))] * 2)
     assert (alpha.value, alpha.count, alpha.sequences) == (0, 18, 4)
 
 

@@ -1,4 +1,5 @@
-"""A constrained model's state follows every text, in calls of any size and shape."""
+"""The state of a constrained model follows every text, in calls of any size and
+shape."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,13 @@ from specjax.models import constrained as module
 from specjax.models.constrained import constrained
 from specjax.types import Branches, Prompt, TokenAutomaton
 from tests.support import tiny
-from tests.support.model_cases import GPT, WHISPER, branches_of, close, compiled
+from tests.support.model_cases import (
+    GPT,
+    WHISPER,
+    assert_close,
+    compile_call,
+    make_branches,
+)
 
 V, SLOTS = 29, 16
 TOKENS = jnp.array([[3, 12, 3, 8, 25, 7], [5, 5, 21, 7, 2, 2], [0, 28, 1, 0, 14, 9]])
@@ -17,7 +24,8 @@ LENGTH = jnp.array([2, 4, 1])  # of prompts
 
 
 def advance(state, token):
-    """Two numbers of a whole text: a sum of powers, and its length in sevenths."""
+    """Returns two numbers of a whole text: a sum of powers, and its length in
+    sevenths."""
     number, length = state
     mixed = number * jnp.uint32(48271) + token.astype(jnp.uint32) + jnp.uint32(1)
     return mixed & jnp.uint32(2**31 - 1), (jnp.round(length * 7) + 1) / 7
@@ -33,7 +41,7 @@ def begin(tokens, length):
 
 
 def apply(state, logits):
-    """One id in three is left."""
+    """Leaves one id in three."""
     number, length = state
     shift = number[..., None] + jnp.round(length * 7).astype(jnp.uint32)
     ids = jnp.arange(logits.shape[-1], dtype=jnp.uint32)
@@ -43,19 +51,19 @@ def apply(state, logits):
 RULES = TokenAutomaton(begin, advance, apply)
 
 
-def allowed(text) -> np.ndarray:
+def allowed_ids(text) -> np.ndarray:
     number = 0
     for token in text:
         number = (number * 48271 + int(token) + 1) % 2**31
     return (np.arange(V) + number + len(text)) % 3 == 0
 
 
-def left(logits) -> np.ndarray:
+def possible_ids(logits) -> np.ndarray:
     return np.isfinite(np.asarray(logits)[..., :V])
 
 
-def begun(case, dtype: str = "float32"):
-    """A constrained model, its weights, and the cache before its first call."""
+def start_case(case, dtype: str = "float32"):
+    """Returns a constrained model, its weights, and the cache before its first call."""
     model = constrained(case.build(case.config._replace(dtype=dtype)), RULES)
     params = case.world().target_weights
     prompt = Prompt(TOKENS, LENGTH, case.inputs())
@@ -69,11 +77,11 @@ def begun(case, dtype: str = "float32"):
     ids=["gpt", "gpt in bfloat16", "whisper"],
 )
 def test_what_is_left_depends_on_the_text_alone(case, dtype, monkeypatch):
-    """Within the prompt as behind it, and whatever lay in the slots before."""
+    """This holds within the prompt and after it, whatever the slots held before."""
     monkeypatch.setattr(module, "UNROLLED", 3)  # longer calls are a loop
     monkeypatch.setattr(module, "AT_ONCE", 4)
-    model, params, cache = begun(case, dtype)
-    run, zero, tokens = compiled(model), np.zeros(3, np.int32), np.asarray(TOKENS)
+    model, params, cache = start_case(case, dtype)
+    run, zero, tokens = compile_call(model), np.zeros(3, np.int32), np.asarray(TOKENS)
     features, _ = jax.eval_shape(model.apply, params, tokens, zero, cache)
     assert features.model.dtype == dtype  # and not that of the states beside them
     assert [leaf.dtype for leaf in features.states] == [jnp.uint32, jnp.float32]
@@ -87,54 +95,60 @@ def test_what_is_left_depends_on_the_text_alone(case, dtype, monkeypatch):
             logits, ruined = run(params, part, zero + start, ruined)
             assert logits.dtype == jnp.float32
             for row, place in np.ndindex(3, width):
-                expected = allowed(tokens[row, : start + place + 1])
-                np.testing.assert_array_equal(left(logits)[row, place], expected)
+                expected = allowed_ids(tokens[row, : start + place + 1])
+                np.testing.assert_array_equal(
+                    possible_ids(logits)[row, place], expected
+                )
                 assert 9 <= expected.sum() <= 10
             start += width
 
 
 @pytest.mark.parametrize("case", [GPT, WHISPER], ids=lambda case: case.name)
 def test_what_is_left_has_the_logits_of_the_plain_model(case):
-    model, params, cache = begun(case)
+    model, params, cache = start_case(case)
     zero, plain = jnp.zeros(3, jnp.int32), case.world().target
-    logits, _ = compiled(model)(params, TOKENS, zero, cache)
+    logits, _ = compile_call(model)(params, TOKENS, zero, cache)
     own = plain.init(params, Prompt(TOKENS, LENGTH, case.inputs()), SLOTS)
-    wanted, _ = compiled(plain)(params, TOKENS, zero, own)
-    close(logits, np.where(np.isfinite(logits), wanted, -np.inf), 1e-5)
+    wanted, _ = compile_call(plain)(params, TOKENS, zero, own)
+    assert_close(logits, np.where(np.isfinite(logits), wanted, -np.inf), 1e-5)
 
 
 def test_on_a_tree_each_token_s_state_follows_its_path():
-    model, params, cache = begun(GPT)
-    run, start = compiled(model), jnp.array([3, 4, 2])
+    model, params, cache = start_case(GPT)
+    run, start = compile_call(model), jnp.array([3, 4, 2])
     _, cache = run(params, TOKENS, jnp.zeros(3, jnp.int32), cache)
     paths = [[0], [1], [0, 2], [1, 3], [0, 2, 4], [0, 5]]
     nodes = jnp.array([[4, 9, 17, 2, 6, 6], [1, 2, 3, 4, 5, 6], [9, 8, 7, 6, 5, 4]])
-    tree = branches_of([paths] * 3)
+    tree = make_branches([paths] * 3)
     logits, _ = run(params, nodes, start, cache, tree)
     for row, node in np.ndindex(3, 6):
         text = [*TOKENS[row, : start[row]], *nodes[row, np.array(paths[node])]]
-        np.testing.assert_array_equal(left(logits)[row, node], allowed(text))
+        np.testing.assert_array_equal(
+            possible_ids(logits)[row, node], allowed_ids(text)
+        )
     # The same in two calls, and a path that is kept goes on as a chain does.
     head = Branches(tree.depth[:, :3], tree.sees[:, :3, :3])
     _, after = run(params, nodes[:, :3], start, cache, head)
     tail = tree._replace(sees=tree.sees[:, 3:])
     second, after = run(params, nodes[:, 3:], start + 3, after, tail)
-    np.testing.assert_array_equal(left(second), left(logits)[:, 3:])
+    np.testing.assert_array_equal(possible_ids(second), possible_ids(logits)[:, 3:])
     path = jnp.array([paths[4]] * 3)
     kept = model.keep(after, start, path)
     following, _ = run(params, nodes[:, :1], start + 3, kept)
     for row in range(3):
         text = [*TOKENS[row, : start[row]], *nodes[row, np.array(paths[4])]]
         text = [*text, nodes[row, 0]]
-        np.testing.assert_array_equal(left(following)[row, 0], allowed(text))
+        np.testing.assert_array_equal(
+            possible_ids(following)[row, 0], allowed_ids(text)
+        )
 
 
 def test_rules_of_another_vocabulary_or_state_are_refused():
-    def wrong(state, logits):
+    def raise_wrong_size(state, logits):
         raise ValueError("logits of 4 ids, rules of 5")
 
     with pytest.raises(ValueError, match="rules of 5"):
-        constrained(tiny.markov(4), RULES._replace(apply=wrong))
+        constrained(tiny.markov(4), RULES._replace(apply=raise_wrong_size))
     narrow = RULES._replace(begin=lambda tokens, length: length > 1)
     with pytest.raises(ValueError, match="int32, uint32 or float32: cast its leaves"):
         constrained(tiny.markov(4), narrow)

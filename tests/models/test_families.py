@@ -1,4 +1,5 @@
-"""The registry of model families: every part asks it, and it refuses what it lacks."""
+"""Every part of the library asks the registry of model families, which refuses what it
+does not have."""
 
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from tests.support.model_cases import CASES, SLOTS
 
 
 class Mamba(NamedTuple):
-    """The sizes of no family."""
+    """The sizes of a model that belongs to no family."""
 
     vocab: int = 8
     dim: int = 4
@@ -33,7 +34,7 @@ LLAMA = TARGET._replace(config=tiny_llama.LLAMA)
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_early_exit_has_the_first_layers(case):
-    """And caches of local layers only where those are local."""
+    """Caches are local only for layers that are local."""
     exits, small = families.first_layers(case.config, 1), case.module.build(case.small)
     assert exits.shapes == small.shapes != case.world().target.shapes
     params, prompt = case.world().target_weights, case.prompt()

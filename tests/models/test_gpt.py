@@ -1,4 +1,4 @@
-"""Learned positions, which GPT alone has."""
+"""Learned positions, which only GPT has, limit its texts."""
 
 from functools import partial
 
@@ -14,14 +14,14 @@ from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import recursive, token
 from tests.support import slow, tiny
-from tests.support.model_cases import compiled
+from tests.support.model_cases import compile_call
 
 LEARNED, POSITIONS, KNOWN, GAMMA = tiny.TARGET._replace(learned=True), 16, 9, 3
 
 
 @pytest.mark.parametrize(
     ("build", "rule", "counts"),
-    slow.after(
+    slow.mark_slow_after(
         1,
         [
             (partial(autoregressive.build, gamma=GAMMA), token.verifier, [6, 5]),
@@ -33,8 +33,8 @@ LEARNED, POSITIONS, KNOWN, GAMMA = tiny.TARGET._replace(learned=True), 16, 9, 3
 def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer(
     build, rule, counts
 ):
-    """The draft is the target, cut: it is right as far as its positions go. A tree is
-    drafted whole or not at all."""
+    """The draft is the target with fewer positions: it is right up to its last
+    position. A tree is drafted completely or not at all."""
     target = gpt.build(LEARNED._replace(positions=POSITIONS))
     assert (gpt.build(tiny.TARGET).slots, target.slots) == (None, POSITIONS)
     draft = gpt.build(LEARNED._replace(positions=KNOWN))
@@ -50,7 +50,7 @@ def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer(
     run = jax.jit(generate.build_loop(decoder, slots))
     output = jax.device_get(run(Params(params, cut), prompt, request))
     text = output.tokens[:, :POSITIONS]
-    logits, _ = compiled(target)(params, text, np.zeros(2, np.int32), None)
+    logits, _ = compile_call(target)(params, text, np.zeros(2, np.int32), None)
     tiny.check_greedy(output, prompt.length, logits, least=3)
     # Every draft is kept: one that reads the last known position is the last.
     drafted, accepted = output.counts.drafted, output.counts.accepted

@@ -1,4 +1,4 @@
-"""Caches of eight bits: rounded once a slot, whatever the calls were."""
+"""Caches of eight bits round each slot once, whatever the calls were."""
 
 import functools
 
@@ -22,9 +22,9 @@ from tests.support.model_cases import (
     SLOTS,
     TOKENS,
     ZERO,
-    close,
-    compiled,
-    whole,
+    assert_close,
+    compile_call,
+    whole_text_logits,
 )
 
 each_case = pytest.mark.parametrize(
@@ -33,12 +33,12 @@ each_case = pytest.mark.parametrize(
 
 
 @functools.cache
-def model_of(case):
+def build_model(case):
     return case.build(case.config._replace(cache="int8"))
 
 
-def fresh(case):
-    return model_of(case).init(None, case.prompt(), SLOTS)
+def initial_cache(case):
+    return build_model(case).init(None, case.prompt(), SLOTS)
 
 
 def test_the_largest_of_a_slot_is_127_and_no_number_is_half_a_unit_off():
@@ -57,29 +57,31 @@ def test_the_largest_of_a_slot_is_127_and_no_number_is_half_a_unit_off():
 
 @each_case
 def test_a_slot_is_rounded_alike_whatever_the_calls_were(case):
-    """And the logits are nearly those of floats, but not those."""
-    run, params = compiled(model_of(case)), case.world().target_weights
-    at_once, filled = run(params, TOKENS, ZERO, fresh(case))
-    cache, logits, start = fresh(case), [], 0
+    """The logits are near those of a float cache, and not equal."""
+    run, params = compile_call(build_model(case)), case.world().target_weights
+    at_once, filled = run(params, TOKENS, ZERO, initial_cache(case))
+    cache, logits, start = initial_cache(case), [], 0
     for width in (2, 1, 1, 1):
         tokens = TOKENS[:, start : start + width]
         now, cache = run(params, tokens, ZERO + start, cache)
         logits.append(now)
         start += width
-    close(np.concatenate(logits, 1), at_once, 1e-5)
+    assert_close(np.concatenate(logits, 1), at_once, 1e-5)
     for one, other in zip(filled, cache, strict=True):
         jax.tree.map(np.testing.assert_array_equal, one.whole, other.whole)
-        jax.tree.map(functools.partial(close, atol=1e-6), one.scale, other.scale)
+        jax.tree.map(functools.partial(assert_close, atol=1e-6), one.scale, other.scale)
         assert one.whole.keys.any()
-    assert 1e-3 < np.abs(at_once - whole(case)).max() < 0.2
+    assert 1e-3 < np.abs(at_once - whole_text_logits(case)).max() < 0.2
 
 
 @each_case
 def test_a_path_that_is_kept_moves_as_it_is(case):
     params, start = case.world().target_weights, ZERO + 1
-    _, cache = compiled(model_of(case))(params, TOKENS, ZERO, fresh(case))
+    _, cache = compile_call(build_model(case))(
+        params, TOKENS, ZERO, initial_cache(case)
+    )
     path = np.array([[0, 2]] * 3, np.int32)
-    kept = jax.jit(model_of(case).keep)(cache, start, path)
+    kept = jax.jit(build_model(case).keep)(cache, start, path)
     for old, new in zip(cache, kept, strict=True):
         for part, moved in zip(old, new, strict=True):
             slots = np.arange(part.values.shape[2])
@@ -100,12 +102,13 @@ NEW, GAMMA = 12, 3
     ],
 )
 def test_a_draft_makes_no_difference(case, name, temperature):
-    """At T = 1 by the rule whose text is that of the same keys without a draft. A layer
-    that drafts by itself reads its part of the cache; another model's is of floats."""
+    """At T = 1 the rule gives the text of the same keys without a draft. A draft that
+    is the target's first layers reads their part of the cache; another model has a
+    float cache."""
     world, drafter = case.world(), BY_NAME[name]
     rule = gumbel.verifier if temperature else drafter.verifier
     shallow = case.build(case.small._replace(cache="int8"))
-    world = world._replace(target=model_of(case), shallow=shallow)
+    world = world._replace(target=build_model(case), shallow=shallow)
     sampling, params = inputs.make_sampling(3, temperature), drafter.params(world)
     request = inputs.make_request(jax.random.key(0), PROMPT, NEW, sampling)
     slots = 5 + NEW + 2 * GAMMA + 1

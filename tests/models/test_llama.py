@@ -1,4 +1,5 @@
-"""Decoders of Llama's kind: the papers' arithmetic, and caches of a window."""
+"""Decoders of Llama's kind compute the papers' arithmetic and keep the cache of a
+window."""
 
 import itertools
 
@@ -10,7 +11,7 @@ from specjax.models import llama
 from specjax.models.llama import Config
 from specjax.types import Prompt
 from tests.support import tiny_llama
-from tests.support.model_cases import GEMMA2, IDS, ZERO, close, compiled
+from tests.support.model_cases import GEMMA2, IDS, ZERO, assert_close, compile_call
 from tests.support.tiny_llama import PORTION, WINDOW
 
 GEMMA = Config(29, 16, 24, 1, 4, 2, 6, style="gemma", tied=True, eps=1e-2)
@@ -31,31 +32,32 @@ RECORDED = [
 
 @pytest.mark.parametrize(("config", "recorded"), RECORDED)
 def test_logits_are_those_of_the_papers(config, recorded):
-    params, run = tiny_llama.weights(config, 11), compiled(llama.build(config))
+    params, run = tiny_llama.weights(config, 11), compile_call(llama.build(config))
     logits, _ = run(params, TEXTS, jnp.zeros(2, jnp.int32), None)
-    close(logits[:, -1, :3], recorded, 2e-4)
+    assert_close(logits[:, -1, :3], recorded, 2e-4)
 
 
-def prompt_of(tokens) -> Prompt:
+def make_prompt(tokens) -> Prompt:
     batch, width = tokens.shape
     return Prompt(jnp.array(tokens), jnp.full(batch, width, jnp.int32))
 
 
 @pytest.mark.parametrize(("slots", "ring"), [(5, 5), (6, 6), (30, WINDOW + PORTION)])
 def test_a_local_layer_keeps_its_window_and_a_portion(slots, ring):
-    cache = GEMMA2.world().target.init(None, prompt_of(TEXTS), slots)
+    cache = GEMMA2.world().target.init(None, make_prompt(TEXTS), slots)
     lengths = [(x.keys.shape[3], x.values.shape[2]) for x in cache]
     assert lengths == [(ring, ring), (slots, slots)]
-    (layer,) = GEMMA2.build(GEMMA2.small).init(None, prompt_of(TEXTS), slots)
+    (layer,) = GEMMA2.build(GEMMA2.small).init(None, make_prompt(TEXTS), slots)
     assert layer.values.shape == (2, 2, ring, 6)
 
 
 def test_rejected_tokens_leave_no_trace_in_a_ring():
-    """As often as it wraps; calls longer than a portion are worked off in several."""
+    """The ring wraps several times; calls longer than a portion are computed in
+    several."""
     model, params, zero = GEMMA2.world().target, GEMMA2.world().target_weights, ZERO[:2]
-    cache, logits, start = model.init(params, prompt_of(TEXTS), LONG + PORTION), [], 0
+    cache, logits, start = model.init(params, make_prompt(TEXTS), LONG + PORTION), [], 0
     whole, _ = GEMMA2.call(TEXTS, zero, None)
-    close(GEMMA2.call(TEXTS, zero, cache)[0], whole)
+    assert_close(GEMMA2.call(TEXTS, zero, cache)[0], whole)
     for width in itertools.cycle((3, 1, 4, 2)):
         wrong = (TEXTS[:, :1] + 1 + np.arange(PORTION)) % IDS
         _, cache = GEMMA2.call(wrong, zero + start, cache)
@@ -65,7 +67,7 @@ def test_rejected_tokens_leave_no_trace_in_a_ring():
         start += width
         if start >= LONG:
             break
-    close(np.concatenate(logits, axis=1), whole)
+    assert_close(np.concatenate(logits, axis=1), whole)
     at_once = llama.build(GEMMA2.config)  # in portions of more than a ring has
     with pytest.raises(ValueError, match="a ring of 6 slots cannot take 19 tokens"):
         at_once.apply(params, TEXTS, zero, cache)

@@ -1,4 +1,5 @@
-"""The contract of a model, for every family: add one to `support/model_cases.py`."""
+"""Every family keeps the contract of a model: add a case to
+`support/model_cases.py`."""
 
 import functools
 
@@ -29,11 +30,11 @@ from tests.support.model_cases import (
     ZERO,
     B,
     T,
-    branches_of,
-    close,
-    differs,
-    greedy,
-    whole,
+    assert_close,
+    differ_by_token,
+    make_branches,
+    whole_text_logits,
+    write_greedy,
 )
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -43,7 +44,8 @@ each_module = pytest.mark.parametrize("case", MODULES, ids=lambda case: case.nam
 
 @pytest.mark.parametrize("case", (LLAMA, *MODULES), ids=lambda case: case.name)
 def test_each_logit_depends_on_all_tokens_up_to_it_and_on_none_after(case):
-    """But for those that a window leaves out; of an input, on all but its padding."""
+    """A logit does not depend on tokens outside a window; with an input, it depends on
+    all of it but the padding."""
     text, read = jnp.arange(T)[None], np.arange(T, T + 8)
     inputs = t5.Inputs(jnp.asarray(read[None]), jnp.array([5]))
     inputs = case.inputs(1) if case.hears else inputs
@@ -56,7 +58,7 @@ def test_each_logit_depends_on_all_tokens_up_to_it_and_on_none_after(case):
     @jax.jit
     @jax.jacrev
     def jacobian(table):
-        """Of a sum of squares for each token."""
+        """Returns the derivative of a sum of squares for each token."""
         params = unflatten_dict(flat | {case.embedding: table})
         logits = case.whole(small, params, text, inputs)[0, :, :IDS]
         return jnp.sum(logits**2, axis=-1)
@@ -70,66 +72,70 @@ def test_each_logit_depends_on_all_tokens_up_to_it_and_on_none_after(case):
 
 @each_module
 def test_chunks_of_any_size_give_the_logits_of_the_whole(case):
-    """And leave the same cache."""
+    """They also leave the same cache."""
     cache, start, logits = case.fresh(), 0, []
     for width in (2, 1, 2):
         chunk, cache = case.call(TOKENS[:, start : start + width], ZERO + start, cache)
         logits.append(chunk)
         start += width
     together = np.concatenate(logits, axis=1)
-    assert together.dtype == whole(case).dtype == jnp.float32
-    close(together, whole(case))
+    assert together.dtype == whole_text_logits(case).dtype == jnp.float32
+    assert_close(together, whole_text_logits(case))
     logits, at_once = case.call(TOKENS, ZERO, case.fresh())
-    close(logits, whole(case))
-    jax.tree.map(lambda a, b: close(a, b, 1e-5), cache, at_once)
+    assert_close(logits, whole_text_logits(case))
+    jax.tree.map(lambda a, b: assert_close(a, b, 1e-5), cache, at_once)
 
 
 @each_case
 def test_rows_may_stand_at_different_slots(case):
-    """Rewritten after a rejection: what lies beyond a row's start is stale."""
+    """Some slots are written again, as after a rejection: what is beyond a row's start
+    is stale."""
     _, cache = case.call((TOKENS + 3) % IDS, ZERO, case.fresh())
     prefix = np.array([1, 3, 2], np.int32)
     kept = np.arange(T) < prefix[:, None]
     stale, cache = case.call(np.where(kept, TOKENS, 28 - TOKENS), ZERO, cache)
     index = prefix[:, None] + np.arange(2)
-    expected = np.take_along_axis(whole(case), index[:, :, None], axis=1)
+    expected = np.take_along_axis(whole_text_logits(case), index[:, :, None], axis=1)
     both = np.take_along_axis(TOKENS, index, axis=1)
     logits, _ = case.call(both, prefix, cache)
-    close(logits, expected)
+    assert_close(logits, expected)
     first, cache = case.call(both[:, :1], prefix, cache)
     second, _ = case.call(both[:, 1:], prefix + 1, cache)
-    close(np.concatenate([first, second], axis=1), expected)
-    assert differs(stale, whole(case))[~kept].all()  # stale would show
+    assert_close(np.concatenate([first, second], axis=1), expected)
+    assert differ_by_token(stale, whole_text_logits(case))[
+        ~kept
+    ].all()  # stale would show
 
 
-def ruined(case, cache, own, read=INPUTS.length):
-    """Huge numbers from slot own [B] on, and in what was read from slot read [B] on."""
+def ruin_cache(case, cache, own, read=INPUTS.length):
+    """Returns a cache with huge numbers in the slots from own [B] on, and from slot
+    read [B] on in what was read."""
     if not case.encodes:
-        return tiny.ruined(cache, own)
+        return tiny.ruin_slots(cache, own)
     read = read * 0 + case.config.states if case.hears else read
-    own, read = tiny.ruined(cache.own, own), tiny.ruined(cache.read, read)
+    own, read = tiny.ruin_slots(cache.own, own), tiny.ruin_slots(cache.read, read)
     return cache._replace(own=own, read=read)
 
 
 @each_module
 def test_what_is_stale_is_never_read(case):
-    """Beyond a row's cursor, and beyond its input."""
+    """This is what is beyond a row's length, and beyond its input."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
     start = np.array([3, 5, 4], np.int32)
     clean, _ = case.call(TOKENS[:, :1], start, cache)
-    logits, _ = case.call(TOKENS[:, :1], start, ruined(case, cache, start))
+    logits, _ = case.call(TOKENS[:, :1], start, ruin_cache(case, cache, start))
     np.testing.assert_array_equal(clean, logits)
     wrong = [(start - 1, INPUTS.length)]
     of_ids = case.encodes and not case.hears
     wrong += [(start, INPUTS.length - 1)] if of_ids else []
     for slots in wrong:  # the check notices
-        logits, _ = case.call(TOKENS[:, :1], start, ruined(case, cache, *slots))
-        assert differs(logits, clean).all()
+        logits, _ = case.call(TOKENS[:, :1], start, ruin_cache(case, cache, *slots))
+        assert differ_by_token(logits, clean).all()
 
 
 @each_module
 def test_an_early_exit_is_the_first_layers(case):
-    """Its cache is theirs, and its weights are the whole model's."""
+    """Its cache is that of these layers, and its weights are the whole model's."""
     world, cache = case.world(), case.call(TOKENS, ZERO, case.fresh())[1]
 
     @jax.jit
@@ -138,13 +144,13 @@ def test_an_early_exit_is_the_first_layers(case):
         return world.shallow.apply(params, TOKENS, ZERO, cache)[1]
 
     shallow = run(world.target_weights)
-    jax.tree.map(lambda a, b: close(a, b, 1e-5), shallow, world.cut(cache))
+    jax.tree.map(lambda a, b: assert_close(a, b, 1e-5), shallow, world.cut(cache))
     assert len(case.own(shallow)) == 1 < len(case.own(cache))
 
 
 @each_module
 def test_bfloat16_activations_leave_float32_logits(case):
-    """Features and cache are bfloat16, and logits not far from exact."""
+    """Features and caches are bfloat16, and the logits are near the exact ones."""
     model = case.build(case.config._replace(dtype="bfloat16"))
 
     @jax.jit
@@ -157,14 +163,15 @@ def test_bfloat16_activations_leave_float32_logits(case):
     layers = cache._replace(length=()) if isinstance(cache, t5.Cache) else cache
     dtypes = {leaf.dtype for leaf in jax.tree.leaves((features, layers))}
     assert dtypes == {jnp.dtype("bfloat16")} and logits.dtype == jnp.float32
-    exact = whole(case)[..., :IDS]
+    exact = whole_text_logits(case)[..., :IDS]
     off = np.abs(logits[..., :IDS] - exact)
     assert 0 < off.mean() < 0.03 * np.abs(exact).mean()
 
 
 @each_case
 def test_every_parameter_names_its_axes_and_is_counted(case):
-    """An axis of a name has one size, but for those that a config has several of."""
+    """An axis has one size under each name, except those that a config gives several
+    sizes."""
     for config in filter(None, (case.config, case.other)):
         init, sizes = functools.partial(case.module.init_params, config=config), {}
         boxes, specs, shapes = (
@@ -199,8 +206,9 @@ SIZES = {
 
 @pytest.mark.parametrize(("module", "config", "count"), SIZES.values(), ids=SIZES)
 def test_a_published_model_has_its_published_size(module, config, count):
-    """Of one layer and the rest: layers are alike. What a file of `gin_configs/models`
-    states is `experiments/gpu/paper_size`'s."""
+    """The count is computed from one layer and the rest, because all layers are alike.
+    `experiments/gpu/paper_size` tests the sizes that files of `gin_configs/models`
+    state."""
     each = (config._replace(num_layers=depth) for depth in (1, 2))
     one, two = map(module.num_params, each)
     assert one + (config.num_layers - 1) * (two - one) == count
@@ -224,13 +232,15 @@ BEGUN = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [8], [9, 7, 9, 3, 2]]
 
 @pytest.mark.parametrize(
     ("case", "name"),
-    slow.after(3, DRAFTED),
+    slow.mark_slow_after(3, DRAFTED),
     ids=lambda each: getattr(each, "name", each),
 )
 def test_greedy_texts_are_the_argmax_of_a_full_recomputation(case, name):
     world, drafter = case.world(), DRAFTERS[name]
     prompt = make_prompt(BEGUN)._replace(inputs=case.inputs())
-    output = greedy(drafter.decoder(world, 3), drafter.params(world), prompt, new=20)
+    output = write_greedy(
+        drafter.decoder(world, 3), drafter.params(world), prompt, new=20
+    )
     run = jax.jit(functools.partial(case.whole, case.config))
     logits = run(world.target_weights, output.tokens, case.inputs())
     tiny.check_greedy(output, prompt.length, logits, least=6)
@@ -248,13 +258,13 @@ PATHS = [
     [[0], [0, 1], [0, 2], [0, 2, 3]],
     [[0], [1], [1, 2], [1, 2, 3]],
 ]
-TREE = branches_of(PATHS)
+TREE = make_branches(PATHS)
 NODES = np.array([[4, 9, 17, 2], [11, 6, 20, 13], [3, 22, 7, 15]], np.int32)
 START = np.array([T, 3, 4], np.int32)
 
 
-def as_chains(case, cache, start=START) -> np.ndarray:
-    """Logits after each node, of the chain that its path is."""
+def path_logits(case, cache, start=START) -> np.ndarray:
+    """Returns the logits after each node, computed from the chain that is its path."""
     logits = []
     for node in range(4):
         chain, last = np.zeros((B, 3), np.int32), [len(row[node]) - 1 for row in PATHS]
@@ -267,17 +277,17 @@ def as_chains(case, cache, start=START) -> np.ndarray:
 
 @each_module
 def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
-    """Rows stand at different slots, which an earlier call has written already. Of two
-    calls the second sees of the first what its branches say."""
+    """Rows begin at different slots, and an earlier call has already written there. Of
+    two calls, the second sees those tokens of the first that its branches name."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
-    expected = as_chains(case, cache)
+    expected = path_logits(case, cache)
     logits, _ = case.call(NODES, START, cache, TREE)
-    close(logits, expected)
+    assert_close(logits, expected)
     head = Branches(TREE.depth[:, :2], TREE.sees[:, :2, :2])
     first, after = case.call(NODES[:, :2], START, cache, head)
     tail = TREE._replace(sees=TREE.sees[:, 2:])
     second, _ = case.call(NODES[:, 2:], START + 2, after, tail)
-    close(np.concatenate([first, second], axis=1), expected)
+    assert_close(np.concatenate([first, second], axis=1), expected)
     # The check notices what is seen besides, and where tokens stand.
     chain = np.tri(len(NODES[0]), dtype=bool)
     in_slots = TREE._replace(depth=jnp.zeros_like(TREE.depth) + jnp.arange(4))
@@ -289,8 +299,8 @@ def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
 
 @each_module
 def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
-    """Whatever the tree held besides; the caches of what follows are compared by the
-    logits after them."""
+    """The tree may hold any other nodes; the caches are compared by the logits after
+    the next tokens."""
     _, cache = case.call(TOKENS, ZERO, case.fresh())
     _, after = case.call(NODES, START, cache, TREE)
     deepest = [max(row, key=len) for row in PATHS]
@@ -304,16 +314,18 @@ def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
     following = np.array([[8], [3], [19]], np.int32)
     expected, _ = case.call(following, START + count, wanted)
     logits, _ = case.call(following, START + count, moved)
-    close(logits, expected)
+    assert_close(logits, expected)
     other, _ = case.call(following, START + count, after)
-    assert differs(other, expected).any()  # the check notices what was not moved
+    assert differ_by_token(
+        other, expected
+    ).any()  # the check notices what was not moved
 
 
 @each_module
 def test_a_tree_without_a_cache_sees_itself_alone(case):
     cache = case.fresh()._replace(own=None) if case.encodes else None
-    expected = as_chains(case, case.fresh(), ZERO)
-    close(case.call(NODES, ZERO, cache, TREE)[0], expected)
+    expected = path_logits(case, case.fresh(), ZERO)
+    assert_close(case.call(NODES, ZERO, cache, TREE)[0], expected)
 
 
 @each_module

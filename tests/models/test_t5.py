@@ -1,4 +1,5 @@
-"""T5 is T5: the papers' arithmetic, its encoder, and drafts copied from its input."""
+"""T5 computes the papers' arithmetic and reads its input, and drafts can copy from
+it."""
 
 import functools
 from fractions import Fraction
@@ -16,15 +17,15 @@ from specjax.models.t5 import bucket
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny_t5
-from tests.support.model_cases import IDS, INPUTS, TOKENS, B, T, close
+from tests.support.model_cases import IDS, INPUTS, TOKENS, B, T, assert_close
 from tests.support.tiny_t5 import TARGET
 
 WORLD = tiny_t5.world()
 MODEL, WEIGHTS = WORLD.target, WORLD.target_weights
 
 
-def defined(distance: int, both_ways: bool) -> int:
-    """The bucket of a query's position less a key's, in exact arithmetic.
+def expected_bucket(distance: int, both_ways: bool) -> int:
+    """Returns the bucket of a query's position minus a key's, in exact arithmetic.
 
     Half of a side's buckets are one distance each; bucket `exact + k` begins where
     (distance / exact) ** exact reaches (128 / exact) ** k.
@@ -44,7 +45,7 @@ def defined(distance: int, both_ways: bool) -> int:
 def test_buckets_are_those_of_the_definition(both_ways):
     buckets = bucket(np.arange(-300, 301), both_ways)
     assert buckets.dtype == np.int32
-    wanted = [defined(distance, both_ways) for distance in range(-300, 301)]
+    wanted = [expected_bucket(distance, both_ways) for distance in range(-300, 301)]
     np.testing.assert_array_equal(buckets, wanted)
     assert set(buckets) == set(range(32)) - ({16} if both_ways else set())
 
@@ -66,11 +67,11 @@ RECORDED = {
 def test_logits_are_those_of_the_papers(config, recorded):
     params, run = tiny_t5.weights(config, 3), functools.partial(t5.logits, config)
     logits = jax.jit(run)(params, INPUTS, TOKENS)
-    close(logits[:, -1, :3], recorded, 2e-4)
+    assert_close(logits[:, -1, :3], recorded, 2e-4)
 
 
 def test_padding_of_the_vocabulary_is_minus_infinity():
-    """Also where its ids would be the loudest."""
+    """This holds where its ids would otherwise have the largest logits."""
     kernel = WEIGHTS["decoder"]["logits_dense"]["kernel"]
     kernel = kernel.at[:, TARGET.pieces :].multiply(5.0)
     params = {"decoder": {"logits_dense": {"kernel": kernel}}}
@@ -83,26 +84,26 @@ def test_padding_of_the_vocabulary_is_minus_infinity():
     np.testing.assert_array_equal(masked[..., :IDS], plain[..., :IDS])
 
 
-def grown(path, leaf):
-    """Feed-forward layers whose gates, products and outputs are beyond float16."""
+def enlarge_feed_forward(path, leaf):
+    """Returns feed-forward layers whose gates, products and outputs exceed float16."""
     name = jax.tree_util.keystr(path, simple=True, separator="/")
     large = {"wi_0": 300.0, "wi_1": 300.0, "wo": 30.0}
     return leaf * next((by for part, by in large.items() if part in name), 1.0)
 
 
 def test_features_beyond_float16_are_kept_in_float32():
-    params = jax.tree_util.tree_map_with_path(grown, WEIGHTS)
+    params = jax.tree_util.tree_map_with_path(enlarge_feed_forward, WEIGHTS)
 
     def logits(**options) -> np.ndarray:
         run = functools.partial(t5.logits, TARGET._replace(**options))
         return np.asarray(jax.jit(run)(params, INPUTS, TOKENS))
 
     wanted = logits()
-    close(logits(dtype="float16", joined=True), wanted, 0.05)
+    assert_close(logits(dtype="float16", joined=True), wanted, 0.05)
 
 
 def test_what_stands_in_an_input_is_copied_from_there():
-    """As far as each input goes, by weights that let nothing of it to the text."""
+    """Each input is copied up to its own end, although the target ignores it."""
     params = jax.tree.map(lambda leaf: leaf, WEIGHTS)
     for layer in ("layers_0", "layers_1"):
         out = params["decoder"][layer]["encoder_decoder_attention"]["out"]
@@ -112,20 +113,20 @@ def test_what_stands_in_an_input_is_copied_from_there():
     sampling = make_sampling(4, 0.0)
     request = make_request(jax.random.key(0), prompt, new, sampling)
 
-    def written(inputs):
+    def write_texts(inputs):
         about = prompt._replace(inputs=inputs)
         output = jax.device_get(run(Params(params), about, request))
         rows = zip(output.tokens, output.length, strict=True)
         return [row[:end].tolist() for row, end in rows], output.counts
 
-    texts, _ = written(pad([[1]] * 4, width))
+    texts, _ = write_texts(pad([[1]] * 4, width))
     unwritten = min({*range(IDS)}.difference(*texts))
     tokens, length = pad(texts, width)
     cut = jnp.minimum(length, jnp.array([99, 12, 9, 99]))
     nowhere = pad([[unwritten] * width] * 4)
-    entire, of_all = written((tokens, length))
-    short, of_some = written((tokens, cut))
-    none, of_none = written(nowhere)
+    entire, of_all = write_texts((tokens, length))
+    short, of_some = write_texts((tokens, cut))
+    none, of_none = write_texts(nowhere)
     assert entire == short == none == texts
     assert (of_all.accepted >= new // 2).all() and (of_some.accepted > 0).all()
     less = of_some.accepted < of_all.accepted

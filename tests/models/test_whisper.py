@@ -1,4 +1,4 @@
-"""Whisper hears a window once for both sides."""
+"""A Whisper encodes a window once for target and draft."""
 
 import functools
 
@@ -13,7 +13,7 @@ from specjax.models.whisper import sinusoids
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny_whisper
-from tests.support.model_cases import greedy
+from tests.support.model_cases import write_greedy
 from tests.support.tiny_whisper import SMALL, TARGET
 
 WORLD = tiny_whisper.world()
@@ -31,8 +31,10 @@ def test_states_that_are_shared_are_those_that_either_side_would_hear():
         for weights in (WORLD.target_weights, WORLD.draft_weights)
     ]
     pair = Decoder(WORLD.target, autoregressive.build(WORLD.draft, 3))
-    drafted = greedy(pair, Params(*ruined), PROMPT._replace(inputs=heard), new=12)
-    alone = greedy(Decoder(WORLD.target), Params(WORLD.target_weights), PROMPT, new=12)
+    drafted = write_greedy(pair, Params(*ruined), PROMPT._replace(inputs=heard), new=12)
+    alone = write_greedy(
+        Decoder(WORLD.target), Params(WORLD.target_weights), PROMPT, new=12
+    )
     np.testing.assert_array_equal(drafted.tokens, alone.tokens)
     other = encode(ruined[0], PROMPT.inputs).states  # the check would notice
     assert np.abs(other - heard.states).max() > 0.1

@@ -1,4 +1,4 @@
-"""The compiled library is made once for a machine, or one line says why not."""
+"""The library is compiled once for a machine, or one line says why it is not."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ def rows(path):
     return ctypes.cdll.LoadLibrary(str(path)).thin_most_rows()
 
 
-def fails(*arguments):
+def raise_runtime_error(*arguments):
     raise RuntimeError("of XLA")
 
 
@@ -32,7 +32,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(library, "register", rows)  # XLA has one
     forget()
     yield
-    forget()  # the next asks anew, of the machine's own cache
+    forget()  # the next call asks the machine's own cache again
 
 
 @pytest.fixture
@@ -52,18 +52,18 @@ def script(path: Path, said: bytes) -> str:
 def test_it_is_compiled_once_and_again_if_it_is_damaged(
     tmp_path, compiler, monkeypatch
 ):
-    """Never loaded either: of a part of it the process would end."""
+    """A damaged library is never loaded: a part of it would end the process."""
     assert library.problem() is None
     [path] = (tmp_path / "cache" / "native").iterdir()
     good, asked, commands = path.read_bytes(), [], len(library.UNITS) + 1
 
-    def compile_again(command, timeout):
+    def copy_library(command, timeout):
         asked.append(command)
         Path(command[-1]).write_bytes(good)
 
     place = path.with_name(path.name.rpartition("-")[0])
     monkeypatch.setattr(library, "library_prefix", lambda command: place)
-    monkeypatch.setattr(library, "run_command", compile_again)
+    monkeypatch.setattr(library, "run_command", copy_library)
     for number, bad in enumerate((good, b"", good[:9000], good[:-1] + b"?")):
         path.unlink()  # what is loaded keeps what it was
         path.write_bytes(bad)
@@ -137,7 +137,7 @@ def test_whatever_loading_raises_leaves_decoding_to_xla(compiler, monkeypatch):
         ("register", "cannot be loaded (of XLA)"),
         ("library_prefix", "compiled no library"),
     ):
-        monkeypatch.setattr(library, name, fails)
+        monkeypatch.setattr(library, name, raise_runtime_error)
         library.compiled_library.cache_clear()
         assert problem in library.problem()
 

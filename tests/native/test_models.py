@@ -1,4 +1,5 @@
-"""Models compute few rows by few operations, to the numbers of XLA's own products."""
+"""Models compute few rows with few operations, and give the numbers of XLA's own
+products."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from specjax.models import families, gpt, llama, t5
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import devices, tiny
-from tests.support.model_cases import greedy, weights
+from tests.support.model_cases import weights, write_greedy
 
 # Of a layer: products before attention, attention, the product after it, feed-forward.
 # A T5's has three norms of its own, reads across by two products, and feeds forward by
@@ -29,18 +30,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def sized(family: str, dtype: str):
-    """A model and its weights."""
+def make_model(family: str, dtype: str):
+    """Returns a model and its weights."""
     config, _ = FAMILIES[family]
     params = weights(config, 0) if family != "gpt" else tiny.weights(config, 0, 3.0)
-    params = params if dtype == "float32" else tiny.rounded(params, dtype)
+    params = params if dtype == "float32" else tiny.quantize_params(params, dtype)
     return families.build(config), params
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int8_dynamic"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_call_is_few_operations_and_as_xlas(family, dtype):
-    model, params = sized(family, dtype)
+    model, params = make_model(family, dtype)
     prompt = make_prompt([[0]], [[5, 6, 1]] if family == "t5" else None)
 
     @jax.jit
@@ -64,22 +65,22 @@ def test_a_call_is_few_operations_and_as_xlas(family, dtype):
 
 
 def wrong_at_times(params):
-    """Other scales and norms: a draft that is right now and then."""
+    """Changes scales and norms, so that a draft is right only sometimes."""
 
-    def moved(leaf):
+    def change_weights(leaf):
         if leaf.dtype == jnp.int8:
             return leaf
         swing = 1 + 0.2 * np.sin(np.arange(leaf.size, dtype=np.float32))
         return jnp.asarray(np.asarray(leaf) * swing.reshape(leaf.shape))
 
-    return jax.tree.map(moved, params)
+    return jax.tree.map(change_weights, params)
 
 
 def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts():
-    target, weights = sized("gpt", "int8")
+    target, weights = make_model("gpt", "int8")
     prompt, params = make_prompt([[1, 2, 3]]), Params(weights, wrong_at_times(weights))
     alone, drafted = (
-        greedy(Decoder(target, drafter), params, prompt, new=40)
+        write_greedy(Decoder(target, drafter), params, prompt, new=40)
         for drafter in (nothing.drafter, autoregressive.build(target, 4))
     )
     np.testing.assert_array_equal(alone.tokens, drafted.tokens)

@@ -1,4 +1,4 @@
-"""Native operations on processors that may not be there: compiled across, and
+"""Native operations run on processors that may be absent: they are cross-compiled and
 emulated."""
 
 import platform

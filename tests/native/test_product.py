@@ -1,4 +1,4 @@
-"""Thin products: the same numbers of a row, however many rows there are."""
+"""Thin products give the same numbers for a row, with any number of rows."""
 
 import functools
 
@@ -27,7 +27,7 @@ def compiled():
 
 
 def operands(rows, K, N, dtype="float32", turned=False):
-    """x [rows, K], weights [K, N] or turned, and their product."""
+    """Returns x [rows, K], the weights [K, N], or turned, and their product."""
     random = np.random.default_rng(K + N)
     x = jnp.asarray(random.standard_normal((rows, K)), jnp.float32)
     if dtype == "int8":
@@ -86,7 +86,7 @@ def test_of_many_rows_or_a_small_matrix_it_is_xlas(turned, rows, K, N, dtype):
 
 @of_weights
 def test_outside_of_programs_it_is_one_of_its_own(dtype):
-    """`jax_disable_jit` would have it call itself for ever."""
+    """With `jax_disable_jit` it would otherwise call itself without end."""
     x, w, _ = operands(2, 256, 1024, dtype)
     with jax.disable_jit():
         alone = quantized.dot(x, w)
@@ -106,7 +106,7 @@ def test_other_dtypes_are_xlas(dtype):
 
 
 def test_compiled_for_another_device_it_is_the_plain_product():
-    """Of the same operands: none of bfloat16 becomes one of float32."""
+    """The operands are the same: no bfloat16 operand becomes float32."""
     x, w, _ = operands(2, 256, 1024, "bfloat16")
     x, bytes_ = x.astype(jnp.bfloat16), operands(2, 256, 1024, "int8")[1]
     thin, plain, int8 = (
@@ -125,14 +125,14 @@ def test_compiled_for_another_device_it_is_the_plain_product():
 
 
 def test_a_factor_of_a_layers_product_comes_before_its_rounding():
-    """In float16 the product alone would be infinite."""
+    """In float16 the product without the factor would be infinite."""
     by = Dense((64, 8), jnp.float16)
     weights = {"params": {"kernel": jnp.ones((64, 8))}}
 
-    def scaled(module, x):
+    def multiply_scaled(module, x):
         return multiply(x, module, factor=jnp.full((1, 1), 1e-3))[0]
 
-    y = by.apply(weights, jnp.full((1, 64), 2000, jnp.float16), method=scaled)
+    y = by.apply(weights, jnp.full((1, 64), 2000, jnp.float16), method=multiply_scaled)
     np.testing.assert_array_equal(y, np.full((1, 8), 128, np.float16))
 
 

@@ -1,4 +1,5 @@
-"""Operations on few rows: near their twins, and of each row the same bits always."""
+"""Operations on few rows are near their twins in XLA, and a row has the same bits in
+every call."""
 
 import functools
 
@@ -11,12 +12,12 @@ from specjax import native
 from specjax.drafters import autoregressive, nothing
 from specjax.inputs import make_prompt
 from specjax.models import families, gpt, llama
-from specjax.models.tree_mask import positions_of
+from specjax.models.tree_mask import token_positions
 from specjax.native import library, operation
 from specjax.step import Decoder
 from specjax.types import Branches, Params
 from tests.support import devices, slow, tiny
-from tests.support.model_cases import greedy, weights
+from tests.support.model_cases import weights, write_greedy
 
 V, SLOTS = 300, 40  # no multiples of a vector
 SMALL = dict(vocab=V, dim=72, mlp_dim=136, num_layers=2)
@@ -47,9 +48,9 @@ def compiled():
 
 
 @functools.cache
-def model_of(family, dtype):
-    """A model, its weights, and (params, tokens, start, cache[, branches]) -> logits
-    and cache."""
+def make_model(family, dtype):
+    """Returns a model, its weights, and a function (params, tokens, start, cache[,
+    branches]) -> logits and cache."""
     config = WIDE if family == "wide" else CONFIGS[family]
     if dtype == "bfloat16":
         config = config._replace(dtype=dtype)
@@ -59,7 +60,7 @@ def model_of(family, dtype):
     if dtype == "bfloat16":
         params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
     elif dtype != "float32":
-        params = tiny.rounded(params, dtype)
+        params = tiny.quantize_params(params, dtype)
     model = families.build(config)
 
     def logits(params, tokens, start, cache, branches=None):
@@ -69,20 +70,20 @@ def model_of(family, dtype):
     return model, params, jax.jit(logits)
 
 
-def fresh(family, dtype, rows=1, slots=SLOTS):
-    model, params, _ = model_of(family, dtype)
+def initial_cache(family, dtype, rows=1, slots=SLOTS):
+    model, params, _ = make_model(family, dtype)
     prompt = make_prompt([[1]] * rows)
     return model.init(params, prompt, slots)
 
 
 def call(family, dtype, tokens, start, cache, branches=None):
-    _, params, run = model_of(family, dtype)
+    _, params, run = make_model(family, dtype)
     return run(params, np.asarray(tokens), np.asarray(start), cache, branches)
 
 
 def one_by_one(family, dtype, tokens, slots=SLOTS):
-    """Logits [T, V] of a text [T], each token by a call of its own."""
-    cache, rows = fresh(family, dtype, slots=slots), []
+    """Returns the logits [T, V] of a text [T], with a call for each token."""
+    cache, rows = initial_cache(family, dtype, slots=slots), []
     for t, token in enumerate(tokens):
         logits, cache = call(family, dtype, [[token]], [t], cache)
         rows.append(logits[0, 0])
@@ -91,8 +92,8 @@ def one_by_one(family, dtype, tokens, slots=SLOTS):
 
 @of_cases
 def test_they_are_near_their_twins(family, dtype):
-    _, params, run = model_of(family, dtype)
-    given = params, TOKENS[:2], np.zeros(2, np.int32), fresh(family, dtype, 2)
+    _, params, run = make_model(family, dtype)
+    given = params, TOKENS[:2], np.zeros(2, np.int32), initial_cache(family, dtype, 2)
     assert "specjax_rows" in str(jax.make_jaxpr(run)(*given))
     fused, cache = run(*given)
     with native.products(native.XLA):
@@ -108,18 +109,18 @@ def test_they_are_near_their_twins(family, dtype):
 
 @of_cases
 def test_a_rows_bits_do_not_depend_on_the_call(family, dtype):
-    """Not on how many tokens it has, nor on other texts, nor on slots that are not
-    seen."""
+    """They do not depend on the number of its tokens, on other texts, or on slots that
+    are not visible."""
     alone = one_by_one(family, dtype, TOKENS[0])
-    once, _ = call(family, dtype, TOKENS[:1], [0], fresh(family, dtype))
+    once, _ = call(family, dtype, TOKENS[:1], [0], initial_cache(family, dtype))
     np.testing.assert_array_equal(once[0], alone)
-    beside, _ = call(family, dtype, TOKENS[:2], [0, 0], fresh(family, dtype, 2))
+    beside, _ = call(family, dtype, TOKENS[:2], [0, 0], initial_cache(family, dtype, 2))
     np.testing.assert_array_equal(beside[0], alone)
-    longer = fresh(family, dtype, slots=SLOTS + 13)
+    longer = initial_cache(family, dtype, slots=SLOTS + 13)
     once, _ = call(family, dtype, TOKENS[:1], [0], longer)
-    if family != "gemma2":  # a longer ring begins anew in another slot
+    if family != "gemma2":  # a longer ring begins again in another slot
         np.testing.assert_array_equal(once[0], alone)
-    _, cache = call(family, dtype, TOKENS[:1, :READ], [0], fresh(family, dtype))
+    _, cache = call(family, dtype, TOKENS[:1, :READ], [0], initial_cache(family, dtype))
     for count in 2, 5:
         few, _ = call(family, dtype, TOKENS[:1, READ : READ + count], [READ], cache)
         np.testing.assert_array_equal(few[0], alone[READ : READ + count])
@@ -129,9 +130,9 @@ def test_a_rows_bits_do_not_depend_on_the_call(family, dtype):
     ("family", "dtype"), [("llama", "float32"), ("gpt", "bfloat16")]
 )
 def test_a_trees_path_has_the_bits_of_a_chain(family, dtype):
-    """Two branches after the text, of which the second is TOKENS'."""
+    """The text has two branches, of which the second is the path in TOKENS."""
     chain = one_by_one(family, dtype, TOKENS[0, : READ + 3])
-    _, cache = call(family, dtype, TOKENS[:1, :READ], [0], fresh(family, dtype))
+    _, cache = call(family, dtype, TOKENS[:1, :READ], [0], initial_cache(family, dtype))
     root, first, second = TOKENS[0, READ : READ + 3]
     nodes = [[root, second, first, first, second]]
     paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4]]
@@ -140,27 +141,31 @@ def test_a_trees_path_has_the_bits_of_a_chain(family, dtype):
         sees[0, node, path] = True
     depth = np.array([[len(path) - 1 for path in paths]], np.int32)
     branches = Branches(jnp.asarray(depth), jnp.asarray(sees))
-    assert positions_of(jnp.array([READ]), 5, branches).shape == (1, 5)
+    assert token_positions(jnp.array([READ]), 5, branches).shape == (1, 5)
     logits, _ = call(family, dtype, nodes, [READ], cache, branches)
     for node, position in (0, READ), (2, READ + 1), (4, READ + 2):
         np.testing.assert_array_equal(logits[0, node], chain[position])
 
 
 def test_xlas_rows_do_depend_on_the_call():
-    """The tests above would fail for operations that sum in another order."""
+    """The tests above would therefore fail for operations that sum in another order."""
     with native.products(native.XLA):
         alone = one_by_one("llama", "float32", TOKENS[0])
-        once, _ = call("llama", "float32", TOKENS[:1], [0], fresh("llama", "float32"))
+        once, _ = call(
+            "llama", "float32", TOKENS[:1], [0], initial_cache("llama", "float32")
+        )
     assert (np.asarray(once[0]) != alone).any()
 
 
 def test_what_is_not_finite_stays_so():
-    _, params, run = model_of("llama", "float32")
+    _, params, run = make_model("llama", "float32")
     bad = jax.tree.map(lambda x: x, params)
     bad["layers_0"]["mlp"]["in"]["kernel"] = jnp.full_like(
         params["layers_0"]["mlp"]["in"]["kernel"], jnp.nan
     )
-    logits, _ = run(bad, TOKENS[:1, :3], np.array([0]), fresh("llama", "float32"))
+    logits, _ = run(
+        bad, TOKENS[:1, :3], np.array([0]), initial_cache("llama", "float32")
+    )
     assert np.isnan(logits).all()
 
 
@@ -173,15 +178,15 @@ def test_in_batches_and_for_gradients_they_are_their_twins():
         features, _ = model.apply(params, tokens, jnp.array([0]), cache)
         return (features**2).sum()
 
-    def both(function):
+    def run_both(function):
         fused = function()
         with native.products(native.XLA):
             return jax.tree.leaves(fused), jax.tree.leaves(function())
 
     rows = jnp.asarray(TOKENS[:, None, :3])
-    batch = both(lambda: jax.vmap(loss, (None, 0))(params, rows))
+    batch = run_both(lambda: jax.vmap(loss, (None, 0))(params, rows))
     # No gradient passes the writing of a cache on a CPU.
-    slope = both(lambda: jax.jit(jax.grad(loss))(params, rows[0], cache=None))
+    slope = run_both(lambda: jax.jit(jax.grad(loss))(params, rows[0], cache=None))
     for new, old in (*zip(*batch, strict=True), *zip(*slope, strict=True)):
         np.testing.assert_allclose(new, old, rtol=1e-3, atol=1e-4)
 
@@ -190,16 +195,16 @@ DECODED = [("llama", "float32"), ("gpt", "int8_dynamic"), ("llama", "bfloat16")]
 DECODED += [("llama", "int8_dynamic"), ("gpt", "float32"), ("gpt", "bfloat16")]
 
 
-@pytest.mark.parametrize(("family", "dtype"), slow.after(3, DECODED))
+@pytest.mark.parametrize(("family", "dtype"), slow.mark_slow_after(3, DECODED))
 def test_greedy_drafted_texts_are_the_targets_own(family, dtype):
-    """Bit for bit: their logits are, so that ties are too."""
-    target, own, _ = model_of(family, dtype)
+    """Their logits have the same bits, so that ties are decided equally."""
+    target, own, _ = make_model(family, dtype)
     drafts = jax.tree.map(
         lambda x: x if x.dtype == jnp.int8 else (x * 1.01 + 0.003).astype(x.dtype), own
     )
     prompt, params = make_prompt([[1, 2, 3], [4, 5]]), Params(own, drafts)
     alone, drafted = (
-        greedy(Decoder(target, drafter), params, prompt, new=24)
+        write_greedy(Decoder(target, drafter), params, prompt, new=24)
         for drafter in (nothing.drafter, autoregressive.build(target, 4))
     )
     np.testing.assert_array_equal(alone.tokens, drafted.tokens)
@@ -213,7 +218,7 @@ from tests.native import test_rows as rows
 
 for dtype in "float32", "bfloat16", "int8_dynamic":
     logits, _ = rows.call("wide", dtype, rows.TOKENS[:2, :6], [0, 0],
-                          rows.fresh("wide", dtype, 2))
+                          rows.initial_cache("wide", dtype, 2))
     print(dtype, hashlib.sha256(np.asarray(logits).tobytes()).hexdigest())
 """
 

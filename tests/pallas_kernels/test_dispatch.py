@@ -17,8 +17,8 @@ from tests.support.kernel_cases import CPU, H200, V5E
 B200 = Device("gpu", "NVIDIA B200", (10, 0))
 
 
-def of(batch=1, gamma=5, vocab=32000, known=False):
-    """The plan of a deferred target, or a known one, and a known draft."""
+def make_plan(batch=1, gamma=5, vocab=32000, known=False):
+    """Returns the plan for a deferred target, or a known one, and a known draft."""
 
     def law(rows: int, told: bool) -> Law | Deferred:
         row = jnp.zeros((batch, rows))
@@ -35,21 +35,21 @@ def test_measurements_decide_near_their_shape(tmp_path, monkeypatch):
     one = base | dict(batch=1, name="mosaic_gpu", tiles=[2048, 2, True])
     shapes = [one, base | dict(batch=64, name="onepass", tiles=None)]
     (tmp_path / "nvidia_h200.json").write_text(json.dumps({"shapes": shapes}))
-    assert choose(of(), 4, H200).tiles == (2048, 2, True)
-    assert choose(of(batch=32), 4, H200).name == "onepass"
-    assert "B 64" in choose(of(batch=32), 4, H200).why
-    away = choose(of(batch=8, vocab=262144), 4, H200)  # 3 + 3 doublings
+    assert choose(make_plan(), 4, H200).tiles == (2048, 2, True)
+    assert choose(make_plan(batch=32), 4, H200).name == "onepass"
+    assert "B 64" in choose(make_plan(batch=32), 4, H200).why
+    away = choose(make_plan(batch=8, vocab=262144), 4, H200)  # 3 + 3 doublings
     assert away.name == "mosaic_gpu" and "nothing near" in away.why
-    assert "nothing near" in choose(of(), 2, H200).why  # of bfloat16
-    assert choose(of(), 4, B200).name == "mosaic_gpu"
+    assert "nothing near" in choose(make_plan(), 2, H200).why  # of bfloat16
+    assert choose(make_plan(), 4, B200).name == "mosaic_gpu"
 
 
 def test_a_known_target_has_no_kernel_of_a_tpu():
-    assert choose(of(known=True), 4, V5E).name == "onepass"
+    assert choose(make_plan(known=True), 4, V5E).name == "onepass"
 
 
 def test_tiles_fill_a_chip_and_then_grow():
-    small, large = (choose(of(batch=b), 4, H200).tiles for b in (1, 64))
+    small, large = (choose(make_plan(batch=b), 4, H200).tiles for b in (1, 64))
     assert small.stats < large.stats and not small.apart and large.apart
 
 

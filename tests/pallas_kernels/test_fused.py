@@ -1,4 +1,4 @@
-"""Fused verification returns the reference's tokens for the same uniforms, everywhere.
+"""Fused verification returns the reference's tokens for the same uniforms, at any size.
 
 Each kernel runs here by an interpreter on the CPU. Token for token, no tolerance: the
 seeds are fixed, and a draw that rounding decides would show.
@@ -21,7 +21,13 @@ from specjax.exactness.fixtures import trials
 from specjax.types import Draft, FusedRule
 from specjax.verifiers import sigmoid, token
 from tests.support import kernel_cases, slow
-from tests.support.kernel_cases import FAST, check_same, expected, random_case, verdicts
+from tests.support.kernel_cases import (
+    FAST,
+    check_same,
+    random_case,
+    reference_verdict,
+    verdicts,
+)
 
 (ONEPASS, TRITON, TPU), MOSAIC = FAST, kernel_cases.BACKENDS[1]
 SMALL = Tiles(256, 2)
@@ -29,12 +35,12 @@ TRIALS = {trial.fixture.name: trial for trial in trials()}
 CUTS = dict(top_k=(3, 5, 50, 7), top_p=(0.9, 0.5, 1.0))
 
 
-def named(backend) -> str:
+def backend_name(backend) -> str:
     return backend.name
 
 
-def fused_by(backend, rule: FusedRule = laws.EXACT, tiles: Tiles | None = SMALL):
-    return kernel_cases.fused(
+def build_fused(backend, rule: FusedRule = laws.EXACT, tiles: Tiles | None = SMALL):
+    return kernel_cases.build_fused(
         backend, rule, tiles=None if "tpu" in backend.name else tiles
     )
 
@@ -52,12 +58,13 @@ LATER_RUNS += [(TPU, (5, 3, 640), "known", SCALED)]
 
 
 @pytest.mark.parametrize(
-    ("backend", "sizes", "law", "rule"), slow.after(len(RUNS), RUNS + LATER_RUNS)
+    ("backend", "sizes", "law", "rule"),
+    slow.mark_slow_after(len(RUNS), RUNS + LATER_RUNS),
 )
 def test_the_tokens_are_the_references(backend, sizes, law, rule):
     case = random_case(1, sizes)
-    wanted = expected(case, rule, certain=law == "certain")
-    check_same(verdicts(fused_by(backend, rule), law)(case), wanted)
+    wanted = reference_verdict(case, rule, certain=law == "certain")
+    check_same(verdicts(build_fused(backend, rule), law)(case), wanted)
 
 
 SIZES = [
@@ -79,35 +86,38 @@ SIZED += [(FAST[1 + i % 2], *sizes) for i, sizes in enumerate(SIZES)]
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "sizes", "dtype"), SIZED)
 def test_at_any_size(backend, sizes, dtype):
-    """Odd and prime vocabularies, tiles that do not divide, gamma to 20, B to 64."""
+    """The sizes are odd and prime vocabularies, tiles that do not divide them, gamma to
+    20, and B to 64."""
     case = random_case(2, sizes, dtype=dtype)
     tiles = Tiles(1024, 4, apart=sizes[0] > 1) if sizes[2] >= 1024 else SMALL
-    check_same(verdicts(fused_by(backend, tiles=tiles))(case), expected(case))
+    check_same(
+        verdicts(build_fused(backend, tiles=tiles))(case), reference_verdict(case)
+    )
 
 
 def test_a_vocabulary_of_one_has_no_kernel_and_is_right():
     case = random_case(3, (6, 2, 1))
-    fused = kernel_cases.fused(kernel_cases.Backend("auto", kernel_cases.H200))
-    check_same(verdicts(fused)(case), expected(case))
+    fused = kernel_cases.build_fused(kernel_cases.Backend("auto", kernel_cases.H200))
+    check_same(verdicts(fused)(case), reference_verdict(case))
 
 
-@pytest.mark.parametrize("backend", FAST[1:], ids=named)
+@pytest.mark.parametrize("backend", FAST[1:], ids=backend_name)
 def test_the_sigmoid(backend):
     case, scale = random_case(6, (5, 3, 640), top_k=(50,)), 10.0
     lossy, rule = sigmoid.build(-scale, scale), FusedRule(sigmoid=(-scale, scale))
-    fused = kernel_cases.fused(backend, rule, verify=lossy.verify)
-    target, law = jax.jit(kernel_cases.laws_of)(case)
+    fused = kernel_cases.build_fused(backend, rule, verify=lossy.verify)
+    target, law = jax.jit(kernel_cases.reference_laws)(case)
     arguments = target, Draft(case.tokens, case.num, law), case.noise
     wanted, verdict = (jax.jit(v)(*arguments) for v in (lossy.verify, fused.verify))
     np.testing.assert_array_equal(verdict.tokens, wanted.tokens)
     np.testing.assert_allclose(verdict.accept_prob, wanted.accept_prob, rtol=1e-5)
 
 
-@pytest.mark.parametrize("backend", kernel_cases.BACKENDS, ids=named)
+@pytest.mark.parametrize("backend", kernel_cases.BACKENDS, ids=backend_name)
 def test_a_draw_and_its_law(backend):
     case = random_case(7, (6, 1, 997), **CUTS)
     arguments = case.draft[:, 0], case.sampling, case.noise.sample
-    draws = fused_by(backend).draw, probs.draw
+    draws = build_fused(backend).draw, probs.draw
     (ids, law), (wanted, right) = (jax.jit(draw)(*arguments) for draw in draws)
     np.testing.assert_array_equal(ids, wanted)
     for name in ("scale", "top", "tau", "tie", "lse"):
@@ -116,7 +126,7 @@ def test_a_draw_and_its_law(backend):
 
 
 def edges():
-    """Rows that break a rule that is almost right, at T = 1 and T = 0."""
+    """Returns rows on which almost right rules fail, at T = 1 and T = 0."""
     case = random_case(8, (8, 3, 640))
     z, q = np.array(case.target), np.array(case.draft)
     z[0, :, 5:] = -np.inf  # few ids are left, and the draft's are not among them
@@ -141,11 +151,13 @@ TWO = {"edges": edges, "cut": lambda: random_case(4, (5, 1, 640), **CUTS)}
 
 
 @pytest.mark.parametrize("case", TWO)
-@pytest.mark.parametrize("backend", slow.after(2, FAST), ids=named)
+@pytest.mark.parametrize("backend", slow.mark_slow_after(2, FAST), ids=backend_name)
 def test_deferred_drafts_at_edges_and_truncated(backend, case):
-    """Both sides are read alike, or p = q would not be p = q."""
+    """Both laws are read in the same way; otherwise equal p and q would differ."""
     case = TWO[case]()
-    check_same(verdicts(fused_by(backend), "deferred")(case), expected(case))
+    check_same(
+        verdicts(build_fused(backend), "deferred")(case), reference_verdict(case)
+    )
 
 
 def not_strict(p, q, u, near, rule):
@@ -156,7 +168,7 @@ def without_q(p, q, rule):
     return p
 
 
-def beyond_one(p, q, near, rule):
+def ratio_without_bound(p, q, near, rule):
     return p / jnp.where(q > 0, q, 1.0)
 
 
@@ -167,7 +179,7 @@ LATER = ("random", False), ("T 0", True)
 BROKEN = [
     ("is_accepted", not_strict, "support"),
     ("residual_weight", without_q, "tokens"),
-    ("chance", beyond_one, "accept_prob"),
+    ("chance", ratio_without_bound, "accept_prob"),
 ]
 EACH = [(TRITON, *case) for case in CERTIFIED]
 EACH += [(ONEPASS, *CERTIFIED[0])]
@@ -175,17 +187,18 @@ EACH += [(TPU, *CERTIFIED[0]), *((TRITON, *case) for case in LATER)]
 
 
 @functools.cache
-def verifier_of(backend, deferred: bool):
-    """The same for several fixtures, so that they share its programs."""
-    return kernel_cases.certified(kernel_cases.fused(backend), deferred)
+def build_verifier(backend, deferred: bool):
+    """Returns the same verifier for several fixtures, so that they share its
+    programs."""
+    return kernel_cases.build_padded(kernel_cases.build_fused(backend), deferred)
 
 
 @pytest.mark.parametrize(
-    ("backend", "name", "deferred"), slow.after(len(CERTIFIED) + 1, EACH)
+    ("backend", "name", "deferred"), slow.mark_slow_after(len(CERTIFIED) + 1, EACH)
 )
 def test_it_is_certified(backend, name, deferred):
     fixture, gamma, _ = TRIALS[name]
-    verifier = verifier_of(backend, deferred)
+    verifier = build_verifier(backend, deferred)
     result = certify.certify(verifier, fixture, gamma, 2, CLAIMS["token"])
     assert result.exact and result.broken == () and result.error < 2e-7
 
@@ -194,22 +207,24 @@ def test_it_is_certified(backend, name, deferred):
 def test_a_broken_kernel_is_not_certified(name, broken, check, monkeypatch):
     monkeypatch.setattr(laws, name, broken)
     fixture = TRIALS["one-hot target" if check == "support" else "random"].fixture
-    verifier = kernel_cases.certified(kernel_cases.fused(TRITON))
+    verifier = kernel_cases.build_padded(kernel_cases.build_fused(TRITON))
     result = certify.certify(verifier, fixture, 2, 2, CLAIMS["token"])
     assert check in result.broken
 
 
 def test_a_part_that_is_not_read_shows(monkeypatch):
-    """997 ids in parts of 256 are four of them, and the last begins at 741."""
+    """997 ids are four parts of 256, of which the last begins at 741."""
     case = random_case(1, (3, 1, 997))
     for module in (launches, decision):
         monkeypatch.setattr(module, "part_size", lambda plan: (256, 3))
     with pytest.raises(AssertionError):
-        check_same(verdicts(fused_by(TRITON), "deferred")(case), expected(case))
+        check_same(
+            verdicts(build_fused(TRITON), "deferred")(case), reference_verdict(case)
+        )
 
 
-@pytest.mark.parametrize("backend", kernel_cases.RACES, ids=named)
+@pytest.mark.parametrize("backend", kernel_cases.RACES, ids=backend_name)
 def test_no_races(backend):
     case = random_case(9, (2, 2, 640))
-    check_same(verdicts(fused_by(backend))(case), expected(case))
+    check_same(verdicts(build_fused(backend))(case), reference_verdict(case))
     assert not kernel_cases.races_found(backend)

@@ -1,4 +1,4 @@
-"""Policies decide as worked out by hand, and calls are as short as their drafts."""
+"""Policies decide what is computed by hand, and calls are as short as their drafts."""
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,12 @@ from tests.support import tiny
 GAMMA = 12
 
 
-def law_of(q: float):
-    """Of one row, a draft that gives its first id probability q."""
+def draft_law(q: float):
+    """Returns the law of a draft of one row, which gives its first id probability q."""
     return probs.standardize(jnp.log(jnp.array([[q, 1 - q]])), Sampling(jnp.zeros(1)))
 
 
-def told(drafted: int, accepted: int) -> Info:
+def make_info(drafted: int, accepted: int) -> Info:
     whole = accepted == drafted
     counts = drafted, accepted, drafted if whole else accepted + 1, accepted + 1
     each = jnp.zeros((1, GAMMA))
@@ -31,7 +31,7 @@ def told(drafted: int, accepted: int) -> Info:
 
 def stops_after(policy, carry, q: float = 0.7) -> int:
     for slot in range(GAMMA):
-        carry, going = policy.go_on(carry, law_of(q), jnp.zeros(1, jnp.int32), slot)
+        carry, going = policy.go_on(carry, draft_law(q), jnp.zeros(1, jnp.int32), slot)
         if not going[0]:
             break
     return slot + 1
@@ -39,7 +39,7 @@ def stops_after(policy, carry, q: float = 0.7) -> int:
 
 @pytest.mark.parametrize("alpha", [0.5, 0.7, 0.8])
 def test_renewal_drafts_the_best_gamma_where_acceptances_are_independent(alpha):
-    """Theorem 3.8's, from the least cost a token."""
+    """It is the gamma of Theorem 3.8, which has the least cost per token."""
     c, slope = 0.04, 0.03
     policy = policies.renewal(c, slope)
     _, carry = policy.init(1, GAMMA)
@@ -58,8 +58,8 @@ def test_renewal_learns_what_sureness_is_worth_and_what_a_token_costs():
     for _ in range(50):
         told_of = carry
         for slot in range(3):  # three tokens of 0.7, none of which is kept
-            told_of, _ = policy.go_on(told_of, law_of(0.7), jnp.zeros(1, int), slot)
-        budget, carry = policy.update(budget, told_of, told(3, 0))
+            told_of, _ = policy.go_on(told_of, draft_law(0.7), jnp.zeros(1, int), slot)
+        budget, carry = policy.update(budget, told_of, make_info(3, 0))
     assert budget[0] == GAMMA and stops_after(policy, carry, 0.7) == 1 < begun
     # Three calls of six tokens are supposed before.
     assert carry.cost / carry.tokens == pytest.approx((3 + 50 * 1.75) / (6 + 50))
@@ -74,7 +74,9 @@ def test_a_cost_table_changes_where_the_gain_exceeds_the_margin():
     for accepted, wanted in ((8, 8), (0, 1), (4, 4)):
         for _ in range(60):
             now = int(budget[0])
-            budget, carry = policy.update(budget, carry, told(now, min(accepted, now)))
+            budget, carry = policy.update(
+                budget, carry, make_info(now, min(accepted, now))
+            )
             alpha = float(carry.kept[0] / carry.tested[0])
             each = {
                 g: (c * g + v[g]) / closed_forms.expected_tokens(alpha, g) for g in v
@@ -92,14 +94,15 @@ def test_a_cost_table_changes_where_the_gain_exceeds_the_margin():
 def test_a_threshold_follows_how_drafts_end():
     policy = policies.threshold(start=0.5, step=0.1, whole=0.5)
     budget, least = policy.init(1, GAMMA)
-    assert policy.go_on(least, law_of(0.6), jnp.zeros(1, int), 0)[1][0]
-    assert not policy.go_on(least, law_of(0.6), jnp.ones(1, int), 0)[1][0]
-    assert policy.update(budget, least, told(2, 1))[1] == pytest.approx(0.55)
-    assert policy.update(budget, least, told(2, 2))[1] == pytest.approx(0.45)
+    assert policy.go_on(least, draft_law(0.6), jnp.zeros(1, int), 0)[1][0]
+    assert not policy.go_on(least, draft_law(0.6), jnp.ones(1, int), 0)[1][0]
+    assert policy.update(budget, least, make_info(2, 1))[1] == pytest.approx(0.55)
+    assert policy.update(budget, least, make_info(2, 2))[1] == pytest.approx(0.45)
 
 
 def widths_read(policy, calls: int = 3) -> list[tuple[int, int]]:
-    """(the longest draft of the batch, tokens that the target was called on)."""
+    """Returns pairs: the length of the longest draft of the batch, and the number of
+    tokens on which the target was called."""
     world, read = tiny.tables(), []
 
     def apply(params, tokens, *rest):
@@ -125,7 +128,7 @@ def widths_read(policy, calls: int = 3) -> list[tuple[int, int]]:
 
 
 def test_the_targets_call_is_as_short_as_the_longest_draft():
-    """Of widths, those that are not below gamma count for nothing."""
+    """Widths that are not below gamma are ignored."""
     policy = policies.threshold(start=0.3, step=0.0)._replace(widths=(2, 1, 4, 6, 9))
     pairs = widths_read(policy, calls=6)
     for longest, read, _ in pairs:

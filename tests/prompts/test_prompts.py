@@ -1,4 +1,4 @@
-"""Prompts of a person or a file become tokens, and anything else is refused."""
+"""Prompts of a user or of a file become tokens, and anything else is refused."""
 
 import gzip
 import json
@@ -15,8 +15,8 @@ from tests.support import text_folders
 CODE, T5 = zoo.tokenizer(), zoo.tokenizer("t5")
 
 
-def bundled(name: str) -> Pretrained:
-    """A model that reads and has no weights."""
+def bundled_model(name: str) -> Pretrained:
+    """Returns a model that has a tokenizer and no weights."""
     if name == "t5":
         config, start, ends = text_folders.T5, T5.start, T5.ends
         model, file = t5.build(config), T5.file
@@ -26,7 +26,7 @@ def bundled(name: str) -> Pretrained:
     return Pretrained(name, config, model, None, "float32", (), start, ends, file)
 
 
-def written(tmp_path, *lines: str | bytes):
+def write_prompts(tmp_path, *lines: str | bytes):
     path = tmp_path / "prompts.jsonl"
     raw = [line if isinstance(line, bytes) else line.encode() for line in lines]
     path.write_bytes(b"\n".join(raw) + b"\n")
@@ -35,8 +35,8 @@ def written(tmp_path, *lines: str | bytes):
 
 def test_lines_of_a_file_begin_texts(tmp_path):
     first, last = b'\xef\xbb\xbf{"prompt": "def f("}', '{"prompt": "a\u2028b"}'
-    path = written(tmp_path, first, "", '{"tokens": [1, 300], "id": 3}', last)
-    read = prompts.read(path, bundled("code"))
+    path = write_prompts(tmp_path, first, "", '{"tokens": [1, 300], "id": 3}', last)
+    read = prompts.read(path, bundled_model("code"))
     assert read.inputs is None and read.ends == (zoo.END,)
     assert read.tokens == [CODE.encode("def f("), [1, 300], CODE.encode("a\u2028b")]
     lines = [
@@ -45,28 +45,30 @@ def test_lines_of_a_file_begin_texts(tmp_path):
         "a\u2028b",
     ]  # a list is read likewise, and no question of a file is behind it
     assert len(read.questions) == 3 and read.questions[1].id == 3
-    assert prompts.from_list(lines, bundled("code")) == read._replace(questions=())
+    assert prompts.from_list(lines, bundled_model("code")) == read._replace(
+        questions=()
+    )
     lines[1] = (1, 300)
-    assert prompts.from_list(tuple(lines), bundled("code")).tokens == read.tokens
+    assert prompts.from_list(tuple(lines), bundled_model("code")).tokens == read.tokens
 
 
 def test_an_encoder_reads_them_and_its_texts_begin_anew(tmp_path):
-    path = written(tmp_path, '{"prompt": "No."}', '{"tokens": [7]}')
-    read = prompts.read(path, bundled("t5"))
+    path = write_prompts(tmp_path, '{"prompt": "No."}', '{"tokens": [7]}')
+    read = prompts.read(path, bundled_model("t5"))
     assert read.tokens == [[t5.PAD], [t5.PAD]] and read.ends == (t5.END,)
     assert read.inputs == [T5.encode("No."), [7]]
 
 
-def talking(tmp_path) -> Pretrained:
-    """A model that reads, with a chat template."""
+def chat_model(tmp_path) -> Pretrained:
+    """Returns a model that has a tokenizer with a chat template."""
     for library in ("tokenizers", "jinja2"):
         pytest.importorskip(library)
     folder = text_folders.gpt2(tmp_path / "gpt2")
-    return bundled("code")._replace(tokenizer_file=folder / "tokenizer.json")
+    return bundled_model("code")._replace(tokenizer_file=folder / "tokenizer.json")
 
 
 def test_a_conversation_is_read_by_the_folders_template(tmp_path):
-    model = talking(tmp_path)
+    model = chat_model(tmp_path)
     folder = model.tokenizer_file.parent
     line = {"messages": [{"role": "user", "content": "def"}]}
     (ids,) = prompts.from_list([line], model).tokens
@@ -85,7 +87,7 @@ def test_a_conversation_is_read_by_the_folders_template(tmp_path):
     (ids,) = prompts.from_list([line | more], model).tokens
     assert model.tokenizer.decode(ids) == "aTrueFalse"
     with pytest.raises(ValueError, match="no chat template"):
-        prompts.from_list([line], bundled("code"))
+        prompts.from_list([line], bundled_model("code"))
 
 
 FORMS = [  # MT-bench of the hub, Spec-Bench, SPEED-Bench as it is prepared
@@ -96,7 +98,7 @@ FORMS = [  # MT-bench of the hub, Spec-Bench, SPEED-Bench as it is prepared
 
 
 def test_every_turn_is_a_prompt_behind_the_models_answers(tmp_path):
-    model, heard = talking(tmp_path), []
+    model, heard = chat_model(tmp_path), []
     path = tmp_path / "turns.jsonl.xz"
     path.write_bytes(lzma.compress("\n".join(map(json.dumps, FORMS)).encode()))
 
@@ -123,7 +125,8 @@ def test_every_turn_is_a_prompt_behind_the_models_answers(tmp_path):
 
 
 def test_lines_are_read_in_one_way(tmp_path):
-    """Whatever packed them; and however an editor or a table wrote them."""
+    """This holds for any compression, and for files as editors or spreadsheets write
+    them."""
     lines = [
         b'\xef\xbb\xbf{"prompt": "def f(", "id": null, "category": 0}\r\n',
         b"\r\n",
@@ -137,7 +140,7 @@ def test_lines_are_read_in_one_way(tmp_path):
         ("packed.jsonl", gzip.compress(raw)),
     ):
         (tmp_path / name).write_bytes(content)
-        read = prompts.read(tmp_path / name, bundled("code"))
+        read = prompts.read(tmp_path / name, bundled_model("code"))
         assert read.tokens == [CODE.encode("def f("), CODE.encode("a\u2028b\x85")]
         kinds = [(each.id, each.category) for each in read.questions]
         assert kinds == [(0, "0"), (7, "")]
@@ -154,7 +157,7 @@ def test_what_is_no_file_of_lines_is_told(tmp_path):
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=reason):
-            prompts.read(tmp_path / name, bundled("code"))
+            prompts.read(tmp_path / name, bundled_model("code"))
 
 
 def test_ids_are_in_order_as_a_person_counts():
@@ -179,7 +182,7 @@ def test_ids_are_in_order_as_a_person_counts():
 
 
 def test_without_text_there_is_the_start_token():
-    model = bundled("code")
+    model = bundled_model("code")
     assert (
         prompts.start_prompt(model).tokens
         == prompts.from_list([""], model).tokens
@@ -224,23 +227,25 @@ BAD = [
 
 def test_a_line_that_is_no_prompt_is_named_in_one_short_line(tmp_path):
     for line, reason in BAD:
-        path = written(tmp_path, '{"prompt": "x"}', line)
+        path = write_prompts(tmp_path, '{"prompt": "x"}', line)
         with pytest.raises(ValueError, match=reason) as error:
-            prompts.read(path, bundled("code"))
+            prompts.read(path, bundled_model("code"))
         message = str(error.value)
         assert message.startswith(f"{path}, line 2: ")
         assert "\n" not in message and len(message) < len(str(path)) + 240
         message.encode()
     with pytest.raises(ValueError, match="is empty"):
-        prompts.read(written(tmp_path, " "), bundled("code"))
+        prompts.read(write_prompts(tmp_path, " "), bundled_model("code"))
 
 
 def test_what_is_no_list_of_prompts_is_told():
     for several in "def f(", {"prompt": "x"}, 3, []:
         with pytest.raises(ValueError, match="prompts"):
-            prompts.from_list(several, bundled("code"))
+            prompts.from_list(several, bundled_model("code"))
     with pytest.raises(ValueError, match=r"prompt 1: prompt has \\ud800"):
-        prompts.from_list(["x", "\ud800"], bundled("code"))
-    model = bundled("code")._replace(model=gpt.build(gpt.Config(50, 16, 32, 1, 2)))
+        prompts.from_list(["x", "\ud800"], bundled_model("code"))
+    model = bundled_model("code")._replace(
+        model=gpt.build(gpt.Config(50, 16, 32, 1, 2))
+    )
     with pytest.raises(ValueError, match="is this its tokenizer"):
         prompts.from_list(["def add("], model)

@@ -1,5 +1,5 @@
-"""Weights in eight bits stand for the array that they are, in products as in reading;
-and products of whole numbers are the same to the last bit in any order, by any code."""
+"""Weights in eight bits represent their array, in products and when read; products of
+whole numbers have the same bits in any order and with any code."""
 
 import jax
 import jax.numpy as jnp
@@ -18,26 +18,27 @@ as_stored = pytest.mark.parametrize("turned", [False, True])
 
 
 def inputs(K, rows=ROWS, spread=30):
-    """Rows of all sizes, 2 to the power of up to `spread`."""
+    """Returns rows of many magnitudes, 2 to the power of up to `spread`."""
     random = np.random.default_rng(K)
     sizes = np.exp2(random.integers(-spread, spread + 1, (rows, 1)))
     return jnp.asarray(random.standard_normal((rows, K)) * sizes, jnp.float32)
 
 
 def weights(K, N, turned=False) -> Int8:
-    """[K, N] with a scale for each of N outputs or, turned, a table [N, K]."""
+    """Returns weights [K, N] with a scale for each of N outputs, or turned, a table [N,
+    K]."""
     random = np.random.default_rng(K + N)
     values = jnp.asarray(random.integers(-128, 128, (K, N)), jnp.int8)
     scale = jnp.asarray(random.uniform(0.001, 0.01, (1, N)), jnp.float32)
     return Int8(values.T, scale.T) if turned else Int8(values, scale)
 
 
-def array_of(w: Int8) -> np.ndarray:
+def to_array(w: Int8) -> np.ndarray:
     return np.float32(w.values) * np.asarray(w.scale)
 
 
-def close(y, x, w):
-    exact = np.asarray(x, np.float64) @ array_of(w).astype(np.float64)
+def assert_close(y, x, w):
+    exact = np.asarray(x, np.float64) @ to_array(w).astype(np.float64)
     np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-4)
 
 
@@ -45,7 +46,7 @@ def close(y, x, w):
 @pytest.mark.parametrize("kind", [Int8, Dynamic])
 def test_it_reads_as_the_array_that_it_is(kind, turned):
     w = weights(60, 70, turned)
-    whole, it = array_of(w), Dynamic.from_int8(w) if kind is Dynamic else w
+    whole, it = to_array(w), Dynamic.from_int8(w) if kind is Dynamic else w
     about = it.shape, it.ndim, it.size, it.dtype, it.values.nbytes
     assert about == (whole.shape, 2, 4200, jnp.float32, 4200)
     np.testing.assert_array_equal(np.asarray(it), whole)
@@ -74,7 +75,7 @@ def test_products_of_a_text_are_joined_where_all_are_in_eight_bits():
     run = jax.jit(lambda x, *kernels: lowering.products(x, kernels))
     for case, launched in (kernels, 1), (mixed, 3):
         for y, kernel in zip(lowering.products(x, case), kernels, strict=True):
-            close(y, x, kernel)
+            assert_close(y, x, kernel)
         text = run.trace(x, *case).lower(lowering_platforms=("cuda",)).as_text()
         assert text.count("stablehlo.dot_general") == launched
 
@@ -86,9 +87,9 @@ def test_products_of_a_text_are_joined_where_all_are_in_eight_bits():
 def test_a_scale_of_inputs_serves_floats_alone(rows):
     x = inputs(256, rows, 0)
     w = Int8(weights(256, 300).values, x[0, :, None] / 100)
-    close(quantized.dot(x, w), x, w)
+    assert_close(quantized.dot(x, w), x, w)
     turned = Int8(w.values.T, w.scale.T)
-    close(quantized.dot(x, turned, transposed=True), x, w)
+    assert_close(quantized.dot(x, turned, transposed=True), x, w)
     with pytest.raises(ValueError, match="outputs of a table must be its rows"):
         quantized.dot(x, Dynamic.from_int8(turned), transposed=True)
 
@@ -99,7 +100,7 @@ def test_without_a_library_it_is_xlas_and_that_is_told(monkeypatch, caplog):
     monkeypatch.setattr(product, "compiled_library", lambda: nothing)
     product.warn_once.cache_clear()
     assert "specjax_thin" not in jax.jit(quantized.dot).lower(x, w).as_text()
-    close(quantized.dot(x, w), x, w)
+    assert_close(quantized.dot(x, w), x, w)
     [record] = caplog.records
     assert "no such compiler" in record.getMessage()
     product.warn_once.cache_clear()
@@ -116,8 +117,8 @@ def products(request):
         yield request.param
 
 
-def counted(x, w: Int8, turned):
-    """What the words say, in numbers that hold every sum."""
+def count_operations(x, w: Int8, turned):
+    """Computes each product in wide integers and floats, as the docstrings say."""
     x, values, scale = np.asarray(x), np.int64(w.values), np.float32(w.scale)
     if turned:
         values, scale = values.T, scale.T
@@ -130,10 +131,10 @@ def counted(x, w: Int8, turned):
 
 
 @as_stored
-@pytest.mark.parametrize(("K", "N"), slow.after(2, SHAPES))
+@pytest.mark.parametrize(("K", "N"), slow.mark_slow_after(2, SHAPES))
 def test_every_sum_is_exact_however_many_rows_there_are(K, N, turned, products):
     x, w = inputs(K), weights(K, N, turned)
-    wanted, dynamic = counted(x, w, turned), Dynamic.from_int8(w)
+    wanted, dynamic = count_operations(x, w, turned), Dynamic.from_int8(w)
 
     def times(x, w):
         return quantized.dot(x, w, transposed=turned)
@@ -177,7 +178,7 @@ def test_it_is_loaded_by_its_name_with_the_weights_of_int8(tmp_path):
     zoo.save(file, config, tiny.weights(config, 0), bits=8)
     plain, dynamic = (checkpoints.load(file, x) for x in ("int8", "int8_dynamic"))
     assert type(dynamic.params["embedding"]) is Dynamic
-    assert (dynamic.dtype, dynamic_product.bits(32)) == ("int8_dynamic", 14)
+    assert (dynamic.dtype, dynamic_product.row_bits(32)) == ("int8_dynamic", 14)
     for name, matrix in plain.params["layers_0"]["mlp"].items():
         there = dynamic.params["layers_0"]["mlp"][name]["kernel"]
         np.testing.assert_array_equal(there, matrix["kernel"])

@@ -1,4 +1,4 @@
-"""Compiled programs are kept on disk, where the user may write and wants them."""
+"""Compiled programs are kept on disk, if the user may write there and wants it."""
 
 import os
 
@@ -48,7 +48,7 @@ def test_jax_keeps_programs_in_the_users_folder_of_this_processor(unset, monkeyp
 
 @pytest.mark.parametrize("why", ["asked", "off", "disabled", "unwritable"])
 def test_it_stays_as_it_is(unset, monkeypatch, why):
-    """Where JAX was given a folder, where nobody wants one, or none can be made."""
+    """JAX already has a folder, the user does not want one, or none can be created."""
     if why == "asked":
         jax.config.update(FOLDER, str(unset / "own"))
     elif why == "off":
@@ -67,7 +67,7 @@ def test_it_stays_as_it_is(unset, monkeypatch, why):
 
 @pytest.mark.parametrize("whose", ["owner", "group"])
 def test_nothing_is_kept_for_a_user_without_a_name(unset, monkeypatch, whose):
-    """As OpenShift has them: JAX would warn of every program."""
+    """OpenShift has such users: JAX would otherwise warn for every program."""
 
     def nameless(path):
         raise KeyError("uid not found: 54321")
@@ -97,7 +97,7 @@ def test_what_was_cut_off_or_is_not_used_any_more_is_removed(unset):
 
 
 def test_a_program_is_read_back_and_the_oldest_give_way(unset, monkeypatch):
-    """As in another process, for which JAX has forgotten it."""
+    """JAX has forgotten it, as in another process."""
     monkeypatch.setattr(compilation_cache, "SHORTEST", 0.0)
     hits, heard = [], []
     hear = lambda name, **_: heard.append(name.endswith("/cache_hits"))  # noqa: E731

@@ -1,4 +1,5 @@
-"""Commands print to any console: lacking letters, readers that leave, full disks.
+"""Commands print to any console: one without some letters, one whose reader has left,
+or a full disk.
 
 Of whole processes, as more may be said while they end. The package around `console`
 imports JAX, and stays out of them, so that each takes a moment.
@@ -38,8 +39,8 @@ sys.exit(console.command(main))
 FULL = "stopped: standard output cannot be written (No space left on device)\n"
 
 
-def ended(texts: list[str], out, **changed) -> tuple[int, str]:
-    """The exit code of a command that prints them to `out`, and what stderr has."""
+def print_texts(texts: list[str], out, **changed) -> tuple[int, str]:
+    """Returns the exit code of a command that prints them to `out`, and its stderr."""
     command = [sys.executable, "-c", COMMAND, *texts]
     pipe = {"stderr": subprocess.PIPE, "text": True, **changed}
     process = subprocess.run(command, stdout=out, **pipe)
@@ -58,9 +59,9 @@ def unread():
 # In a buffer until the end, at once, and longer than the buffer.
 @pytest.mark.parametrize("text", ["later", "now", "x"])
 def test_what_cannot_be_written_ends_a_command_as_a_shell_expects(text, unread):
-    assert ended([text], unread) == (console.CLOSED, "")
+    assert print_texts([text], unread) == (console.CLOSED, "")
     with open("/dev/full", "w") as full:
-        assert ended([text, "now"], full) == (1, FULL)
+        assert print_texts([text, "now"], full) == (1, FULL)
 
 
 def test_letters_that_a_console_lacks_are_escaped(tmp_path):
@@ -72,7 +73,7 @@ def test_letters_that_a_console_lacks_are_escaped(tmp_path):
     }.items():
         with open(tmp_path / encoding, "w+") as out:
             changed = {"env": {**os.environ, "PYTHONIOENCODING": encoding}}
-            assert ended(texts, out, **changed) == (3, "")
+            assert print_texts(texts, out, **changed) == (3, "")
         assert (tmp_path / encoding).read_bytes().decode(encoding) == written
 
 
@@ -84,7 +85,7 @@ def test_an_output_that_was_closed_is_not_the_others():
 
 
 def test_every_command_prints_by_it(monkeypatch, unread):
-    """`specjax NAME` runs each."""
+    """`specjax NAME` runs each command so."""
     monkeypatch.setattr(console, "leave", sys.exit)
     with open(os.dup(unread), "w") as out, monkeypatch.context() as patched:
         patched.setattr(sys, "argv", ["specjax", "--version"])
@@ -149,7 +150,8 @@ with runpy.run_path({console.__file__!r})["handle_stops"]():
 
 
 def test_a_backend_that_jax_lacks_is_one_line():
-    """Whatever asked for a device, and also beneath another error."""
+    """This holds whatever asked for a device, and for errors that were raised from
+    another."""
     own = os.environ | {"JAX_PLATFORMS": "nonsense"}
     command = [sys.executable, "-c", LACKING]
     done = subprocess.run(command, capture_output=True, text=True, env=own)
@@ -160,7 +162,7 @@ def test_a_backend_that_jax_lacks_is_one_line():
 
 @pytest.mark.parametrize("lacks", [True, False])
 def test_only_an_error_of_a_backend_is_taken_for_one(lacks, monkeypatch):
-    """JAX's for a GPU is an AssertionError without words."""
+    """JAX's error for a GPU is an AssertionError without a message."""
 
     def devices() -> list:
         assert not lacks

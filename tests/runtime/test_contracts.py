@@ -58,8 +58,8 @@ def test_another_verdict_is_refused(verdict, message):
         contracts.check_verdict(verdict, 2, 3)
 
 
-def traced(decoder: Decoder) -> None:
-    """A text of two rows, up to where anything would be computed."""
+def trace_decoder(decoder: Decoder) -> None:
+    """Traces the decoding of two rows, up to where anything would be computed."""
     prompt = make_prompt([[0], [1]])
     request = make_request(root_key(0), prompt, 2, make_sampling(2, 1.0))
     loop, params = generate.build_loop(decoder, 8), Params(jnp.zeros((5, 5)))
@@ -69,9 +69,9 @@ def traced(decoder: Decoder) -> None:
 def test_a_step_asks_both():
     model = tiny.markov(5)
     drafter = Drafter(no_cache, lambda *_: (GOOD, ()), 3)
-    traced(Decoder(model, drafter))
+    trace_decoder(Decoder(model, drafter))
     with pytest.raises(ValueError, match=r"give probs\.standardize"):
-        traced(Decoder(model, drafter._replace(draft=lambda *_: (BARE, ()))))
+        trace_decoder(Decoder(model, drafter._replace(draft=lambda *_: (BARE, ()))))
     verifier = token.verifier._replace(verify=lambda *_: TOKENS)
     with pytest.raises(ValueError, match="the verifier returns"):
-        traced(Decoder(model, drafter, verifier))
+        trace_decoder(Decoder(model, drafter, verifier))

@@ -1,4 +1,4 @@
-"""Names of other libraries are refused with ours, in Python and as flags."""
+"""Names that other libraries use are refused, with our name, in Python and as flags."""
 
 import inspect
 
@@ -26,7 +26,7 @@ from specjax.runtime import foreign_names
     ],
 )
 def test_a_setting_is_named_as_it_is_here(function, name, ours):
-    """Before a model is looked for."""
+    """The error comes before a model is looked for."""
     message = rf"^{function.__name__}\(\) has no {name}: {ours}"
     with pytest.raises(ValueError, match=message):
         function("absent", None, ["x"], **{name: 1})

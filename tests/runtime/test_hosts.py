@@ -1,4 +1,5 @@
-"""A job of several processes writes the texts of one, and a lost process is named."""
+"""A job of several processes writes the texts of one process, and a lost process is
+named."""
 
 import contextlib
 import json
@@ -37,14 +38,16 @@ PROMPTS = ["def add(", "import ", "class A", "for i in"]
 
 
 @contextlib.contextmanager
-def begun(count: int, folder: Path, command: list[str], *more: dict) -> Iterator[list]:
-    """`count` processes with four devices in all; `more`: of the last one's
-    environment. PORT,I,N stands for what each is told of the others."""
+def start_processes(
+    count: int, folder: Path, command: list[str], *more: dict
+) -> Iterator[list]:
+    """Starts `count` processes that have four devices in all; `more`: the environment
+    of the last one. PORT,I,N stands for what each process is told of the others."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     own = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    own |= {"XLA_FLAGS": devices.flags_for(4 // count)}
+    own |= {"XLA_FLAGS": devices.device_flags(4 // count)}
     own |= {"JAX_COMPILATION_CACHE_DIR": str(conftest.CACHE)}
     own |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     processes = []
@@ -66,14 +69,14 @@ def begun(count: int, folder: Path, command: list[str], *more: dict) -> Iterator
             process.wait()
 
 
-def said(folder: Path, process: int) -> str:
+def error_output(folder: Path, process: int) -> str:
     return (folder / f"{process}.err").read_text()
 
 
 def texts(count: int, folder: Path) -> list:
     folder.mkdir()
     command = ["tests.support.hosted", "PORT,I,N", MESH]
-    with begun(count, folder, command) as processes:
+    with start_processes(count, folder, command) as processes:
         assert [process.wait(200) for process in processes] == [0] * count
     assert not any((folder / f"{i}.out").read_text() for i in range(1, count))
     return json.loads((folder / "0.out").read_text())
@@ -98,13 +101,15 @@ def test_processes_that_differ_are_told_how(rows, tmp_path):
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Name: flax\nVersion: 0.0.1\n")
     last = {"PYTHONPATH": f"{other.parent}:{ROOT}"}
-    with begun(2, tmp_path, [*rows, "--gin.GAMMA=1{i}"], last) as processes:
+    with start_processes(2, tmp_path, [*rows, "--gin.GAMMA=1{i}"], last) as processes:
         assert [process.wait(100) for process in processes] == [2, 2]
     for process in range(2):
-        error = said(tmp_path, process).splitlines()[-1]
+        error = error_output(tmp_path, process).splitlines()[-1]
         assert "flax is 0.0.1 on process 1" in error
         assert "GAMMA of drawn is 11 on process 1" in error and "and 10 on" in error
-        assert "VERIFIER" not in error and "Traceback" not in said(tmp_path, process)
+        assert "VERIFIER" not in error and "Traceback" not in error_output(
+            tmp_path, process
+        )
 
 
 @pytest.mark.slow
@@ -122,7 +127,7 @@ def test_a_lost_process_ends_the_others_and_the_command_goes_on(
     victims, number, codes, rows, tmp_path
 ):
     records = tmp_path / "out" / f"{tmp_path.name}.jsonl"
-    with begun(2, tmp_path, rows) as processes:
+    with start_processes(2, tmp_path, rows) as processes:
         while not records.exists() or not jsonl.read(records):
             assert processes[0].poll() is None
             time.sleep(0.1)
@@ -132,9 +137,11 @@ def test_a_lost_process_ends_the_others_and_the_command_goes_on(
             if code is not None:
                 assert process.wait(60) in np.atleast_1d(code)
             if code in (1, 143):
-                assert "start the same command again to continue" in said(tmp_path, i)
+                assert "start the same command again to continue" in error_output(
+                    tmp_path, i
+                )
     (before,) = jsonl.read(records)
-    with begun(2, tmp_path, rows) as processes:
+    with start_processes(2, tmp_path, rows) as processes:
         assert [process.wait(200) for process in processes] == [0, 0]
     out = (tmp_path / "0.out").read_text()
     assert out.count("kept") == 1 and out.count("measured in") == 1

@@ -1,4 +1,4 @@
-"""A mesh of devices writes the same texts, and distributions stay where they are.
+"""A mesh of devices writes the same texts, and distributions stay on their devices.
 
 What needs several devices runs in a process that has eight, see `tests.support.meshed`.
 """
@@ -29,7 +29,7 @@ INSTRUCTION = re.compile(rf"= (.+?) (?:{CROSSING})(?:-start)?\(")
 SLOW = pytest.mark.slow
 # Asked for in one process; what is last replaces kernels there.
 BRIEF = (
-    ("compared", "gpt", "data=4,model=2"),
+    ("compare_texts", "gpt", "data=4,model=2"),
     ("step_text", "data=4,model=2,draft=2", "gpt"),
     ("certificates",),
     ("kernels", "", "data=8", "data=4,model=2"),
@@ -59,8 +59,9 @@ def run_on_mesh(*words: str):
     ],
 )
 def test_the_texts_are_those_of_one_device(family, layouts):
-    """Greedy rows and drawn ones, of which each keeps another part of its drafts."""
-    found = run_on_mesh("compared", family, *layouts)
+    """There are greedy and sampled rows, each of which keeps another number of drafted
+    tokens."""
+    found = run_on_mesh("compare_texts", family, *layouts)
     assert found["differ"] == []
     assert len(set(found["accepted"])) > 2
 
@@ -75,8 +76,8 @@ def test_the_texts_are_those_of_one_device(family, layouts):
     ],
 )
 def test_no_law_crosses_devices(draft, family):
-    """Laws, thresholds, siblings and draws are put together of partial sums, and of a
-    block; and chains ask nothing of other rows."""
+    """Laws, thresholds, siblings and draws are combined from partial sums and from one
+    block; chains need nothing from other rows."""
     shapes = INSTRUCTION.findall(
         run_on_mesh("step_text", f"data=4,model=2{draft}", family)
     )
@@ -96,8 +97,12 @@ def test_no_law_crosses_devices(draft, family):
     ("family", "keys"), [("gpt", 4 * 4 * (2 + 3)), ("trees", 4 * 7 * (3 + 6))]
 )
 def test_no_key_serves_two_draws_on_a_mesh(family, keys):
-    """Of 4 requests at each length: of the draft, and of the rule one more than G."""
-    assert run_on_mesh("drawn", "data=4,model=2,draft=2", family) == [[], keys]
+    """4 requests are recorded at each length, with the keys of the draft and those of
+    the rule, which has one more than G."""
+    assert run_on_mesh("find_draw_problems", "data=4,model=2,draft=2", family) == [
+        [],
+        keys,
+    ]
 
 
 @SLOW
@@ -112,22 +117,24 @@ def test_generated_texts_are_those_of_one_device():
 )
 @SLOW
 def test_transcripts_are_those_of_one_device(draft, layout):
-    """Of three windows, so that a row fills the batch up."""
-    one, other = run_on_mesh("heard", draft, "", layout)
+    """Three windows are decoded, so that one more row fills the batch."""
+    one, other = run_on_mesh("compare_transcripts", draft, "", layout)
     assert one == other and len(one) == 3
 
 
 @SLOW
 def test_training_ends_as_on_one_device():
-    """By either kind of optimiser: moments that lie where weights do, and others."""
-    for one, other in run_on_mesh("trained", "", "data=2,model=2"):
+    """There are two kinds of optimizers: one whose moments lie as the weights do, and
+    one with other moments."""
+    for one, other in run_on_mesh("compare_training", "", "data=2,model=2"):
         assert one["losses"] == pytest.approx(other["losses"], abs=2e-4)
         assert one["weights"] == pytest.approx(other["weights"], abs=1e-5)
         assert one["share"] == 1 and 0.5 < other["share"] < 0.75
 
 
 def test_kernels_give_the_tokens_of_the_reference():
-    """Of whole rows, of ids that lie over devices, and drafts that each one draws."""
+    """This is tested for whole rows, for ids that are divided over devices, and for
+    drafts that each device draws."""
     plain, rows, ids = run_on_mesh("kernels", "", "data=8", "data=4,model=2")
     assert rows[1:] == ids[1:] == plain[1:]
     for record, *_ in (rows, ids):
@@ -135,7 +142,8 @@ def test_kernels_give_the_tokens_of_the_reference():
 
 
 def test_a_law_over_two_devices_is_certified_and_a_wrong_sum_is_not():
-    """As the partitioner sums it, and as devices tell of their ids by a kernel."""
+    """The law is summed by the partitioner, and by a kernel in which devices exchange
+    sums over their ids."""
     for (error, *_, exact), (*_, broken, passed) in run_on_mesh("certificates"):
         assert exact and error < 1e-6
         assert "law" in broken and not passed
@@ -175,7 +183,8 @@ def test_sizes_that_a_mesh_does_not_divide_are_named(changed, model, word):
 
 
 def test_the_largest_ids_are_those_of_a_selection_in_one_part():
-    """The first of equals first, of ids that parts do not divide."""
+    """Among equal values the first is taken, also where the number of parts does not
+    divide the ids."""
     values = np.random.default_rng(0).integers(0, 9, (2, 3, 37)).astype(np.float32)
     values[0, 0] = -np.inf
     wanted, four = jax.lax.top_k(values, 5), SimpleNamespace(empty=False, size=4)
@@ -185,7 +194,7 @@ def test_the_largest_ids_are_those_of_a_selection_in_one_part():
 
 
 def test_a_draft_that_is_no_model_is_whole_on_every_device():
-    """Where its matrices would not be split, none are asked for."""
+    """Where its matrices would not be divided, none are wanted."""
     target, uniform = meshed.pair("gpt")[0], counts.random(meshed.GPT_VOCAB)
     with mesh.using("data=1,model=1"):
         _, draft = place_pair(target, uniform)
@@ -204,7 +213,7 @@ def test_an_early_exit_has_its_targets_parameters_on_a_mesh_too():
 
 
 def test_weights_that_a_mesh_does_not_divide_are_read_whole():
-    """If but one of their sizes is not divided."""
+    """One size that the mesh does not divide is enough."""
     config = meshed.pair("gpt")[0].config
     with mesh.using("data=1,model=1"), mesh.layout(mesh.Layout(model=4)):
         assert not isinstance(sharding.placement(config), NamedSharding)

@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def opened(monkeypatch) -> Terminal:
+def open_terminal(monkeypatch) -> Terminal:
     """Standard error and output at once, of 80 columns; each bar is drawn each time."""
     for name, value in {"TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
@@ -37,7 +37,7 @@ def opened(monkeypatch) -> Terminal:
 
 
 def screen(written: str) -> list[str]:
-    """The lines that are left of it."""
+    """Returns the lines that remain on the screen."""
     lines, at, column = [""], 0, 0
     for number, code, text, other in CODE.findall(written):
         if text:
@@ -54,7 +54,7 @@ def screen(written: str) -> list[str]:
 
 
 def test_a_terminal_has_bars_while_they_run_and_then_what_was_printed(monkeypatch):
-    terminal = opened(monkeypatch)
+    terminal = open_terminal(monkeypatch)
     print("before")
     for outer in progress.track("ab", "outer [red]"):
         for inner in progress.track(range(3), "inner", unit="rows"):

@@ -1,4 +1,5 @@
-"""A file keeps its content until the new one is whole; a full disk is one line."""
+"""A file keeps its old content until the new one is complete; a full disk is an error
+of one line."""
 
 import errno
 import os

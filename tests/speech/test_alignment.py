@@ -1,4 +1,4 @@
-"""Times of tokens: the best path through what heads attend to, and which heads."""
+"""Times of tokens come from the best path through the attention of certain heads."""
 
 import functools
 import itertools
@@ -18,15 +18,15 @@ from tests.support import speech_folders, tiny_whisper
 from tests.support.checkpoint_folders import reconfigure
 
 
-def cheapest(cost: np.ndarray) -> float:
-    """By every path there is: of what a path may go through before its last place."""
+def cheapest_cost(cost: np.ndarray) -> float:
+    """Returns the cost of the cheapest path, found by trying every path."""
     before = cost[:-1], cost[:, :-1], cost[:-1, :-1]
-    return cost[-1, -1] + min((cheapest(x) for x in before if x.size), default=0.0)
+    return cost[-1, -1] + min((cheapest_cost(x) for x in before if x.size), default=0.0)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1), (4, 5), (5, 3)])
 def test_the_path_is_the_cheapest_there_is(shape):
-    """What it costs by the columns at which rows are entered."""
+    """A path is described by the columns at which it enters rows."""
     for seed in range(5):
         cost = np.random.default_rng((seed, *shape)).standard_normal(shape)
         entered = alignment.cheapest_path(cost)
@@ -41,12 +41,12 @@ def test_the_path_is_the_cheapest_there_is(shape):
                     total = np.inf
                 total += cost[row, begin : last + 1].sum()
             best = min(best, total)
-        assert best == pytest.approx(cheapest(cost))
+        assert best == pytest.approx(cheapest_cost(cost))
 
 
 def test_tokens_begin_where_their_heads_begin_to_attend():
-    """Of three heads, whose text begins with two tokens. Two places draw every token,
-    and each is drawn now and then to where it is not."""
+    """There are three heads, and the text begins with two tokens. Two places attract
+    every token, and each token is sometimes drawn to a wrong place."""
     for seed in range(1, 5):
         rng, edges = np.random.default_rng(seed), [0, 30, 42, 90]
         scores = 0.3 * rng.standard_normal((3, 6, 120))
@@ -59,7 +59,7 @@ def test_tokens_begin_where_their_heads_begin_to_attend():
 
 
 def test_scores_and_probabilities_are_those_of_the_whole_text():
-    """Whatever lies behind it in the row."""
+    """They do not depend on what follows in the row."""
     config, params = tiny_whisper.TARGET, tiny_whisper.world().target_weights
     heads = ((1, 1), (0, 0))
     frames = tiny_whisper.sounds(2)
@@ -85,8 +85,8 @@ def test_scores_and_probabilities_are_those_of_the_whole_text():
     np.testing.assert_allclose(layers[1][:, 1], scores[:, 0], rtol=1e-5, atol=1e-5)
 
 
-def naming(folder: str, place: Path, heads=None) -> Path:
-    """A copy of a model's folder that names these heads."""
+def copy_with_heads(folder: str, place: Path, heads=None) -> Path:
+    """Returns a copy of a model's folder whose files name these heads."""
     shutil.copytree(folder, place, dirs_exist_ok=True)
     reconfigure(place, "generation_config.json", alignment_heads=heads)
     return place
@@ -94,7 +94,7 @@ def naming(folder: str, place: Path, heads=None) -> Path:
 
 def test_heads_are_named_by_the_checkpoint(names, tmp_path):
     def heads(told=None):
-        of = naming(names["apart"], tmp_path, told)
+        of = copy_with_heads(names["apart"], tmp_path, told)
         return alignment.heads(pairs.load_pair(of, None))
 
     with pytest.raises(ValueError, match=r"put a generation_config.json with its al"):
@@ -103,7 +103,7 @@ def test_heads_are_named_by_the_checkpoint(names, tmp_path):
         with pytest.raises(ValueError, match="a layer below 1 and a head below 2"):
             heads(bad)
     assert heads([[0, 1], [0, 0]]) == ((0, 1), (0, 0))
-    pair = pairs.load_pair(naming(names["apart"], tmp_path), None)
+    pair = pairs.load_pair(copy_with_heads(names["apart"], tmp_path), None)
     (tmp_path / "config.json").write_text('{"alignment_heads": [[0, 1]]}')
     assert alignment.heads(pair) == ((0, 1),)
 
@@ -117,7 +117,7 @@ def test_words_are_those_of_the_text_and_change_nothing(names, tmp_path):
         sound = speech_folders.sound(4.5 - 2 * seed, seed)
         soundfile.write(file, sound, 16_000)
     asked = dict(temperatures=(0.0,), language=["de", "en"], batch=2, gamma=2)
-    target = naming(names["target"], tmp_path / "target", [[0, 1], [1, 0]])
+    target = copy_with_heads(names["target"], tmp_path / "target", [[0, 1], [1, 0]])
     pair = pairs.load_pair(target, names["draft"])
     asked["clips"] = [(0, 1.5), (1.5, 9)]
     plain = transcribe(pair, None, files, **asked)

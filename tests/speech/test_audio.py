@@ -1,4 +1,4 @@
-"""Sound of any file becomes one channel at one rate, and bad files are named."""
+"""Sound from any file becomes one channel at one rate, and errors name bad files."""
 
 import os
 import struct
@@ -168,7 +168,8 @@ def test_every_container_that_was_cut_is_told_and_no_whole_one(kind, tmp_path):
 
 
 def test_frames_of_mp3_without_a_count_are_gone_through(tmp_path):
-    """Of a constant bit rate, as recorders stream it: 128 kbit/s, 44,100 a second."""
+    """The file has a constant bit rate, as recorders stream it: 128 kbit/s, 44,100
+    samples per second."""
     frame = bytes([0xFF, 0xFB, 0x90, 0x00]).ljust(417, b"\0")
     tagged = b"ID3\4\0\0\0\0\1\2" + bytes(130)
     for content, cut in {

@@ -1,4 +1,5 @@
-"""Windows by beam search: one beam is the greedy text, and drafts change nothing."""
+"""Beam search decodes windows: with one beam the text is the greedy one, and drafts
+change nothing."""
 
 import functools
 
@@ -28,26 +29,26 @@ def heard(names):
     return frames, prompts
 
 
-def spent_by(decode, heard, temperatures=(0.0, 0.0, 0.0)):
-    """Returns what was decoded, and the work of it."""
+def decode_and_count(decode, heard, temperatures=(0.0, 0.0, 0.0)):
+    """Returns what was decoded, and the counts of the calls."""
     batches = []
     decoded = decode(batches.append)(*heard, np.array(temperatures, np.float32))
     return decoded, batches
 
 
-def searching(pair, config: BeamConfig, **options):
+def build_search(pair, config: BeamConfig, **options):
     return lambda seen: beams.build(pair, HOW, config, on_batch=seen, **options)
 
 
 @pytest.mark.parametrize(
     "draft",
-    [None, *slow.after(0, ["draft", "apart", "few"])],
+    [None, *slow.mark_slow_after(0, ["draft", "apart", "few"])],
 )
 def test_one_beam_is_the_greedy_text(names, heard, draft):
     pair = load_pair(names["target"], draft and names[draft])
     greedy = functools.partial(decoding.build, pair, HOW)
-    wanted, _ = spent_by(lambda seen: greedy(on_batch=seen), heard)
-    got, (spent,) = spent_by(searching(pair, BeamConfig(1, 2)), heard)
+    wanted, _ = decode_and_count(lambda seen: greedy(on_batch=seen), heard)
+    got, (spent,) = decode_and_count(build_search(pair, BeamConfig(1, 2)), heard)
     assert [*map(list, got.tokens)] == [*map(list, wanted.tokens)]
     np.testing.assert_allclose(got.logprob, wanted.logprob, atol=1e-4)
     np.testing.assert_allclose(got.no_speech, wanted.no_speech, atol=1e-5)
@@ -57,9 +58,9 @@ def test_one_beam_is_the_greedy_text(names, heard, draft):
 
 def test_drafts_change_no_text_of_several_beams(names, heard):
     alone = load_pair(names["target"], None)
-    wanted, (plain,) = spent_by(searching(alone, BeamConfig(3)), heard)
+    wanted, (plain,) = decode_and_count(build_search(alone, BeamConfig(3)), heard)
     pair = load_pair(names["target"], names["draft"])
-    got, (spent,) = spent_by(searching(pair, BeamConfig(3)), heard)
+    got, (spent,) = decode_and_count(build_search(pair, BeamConfig(3)), heard)
     assert got.tokens == wanted.tokens
     np.testing.assert_allclose(got.logprob, wanted.logprob, atol=1e-4)
     assert spent.steps == plain.steps == plain.calls > spent.calls
@@ -69,8 +70,10 @@ def test_drafts_change_no_text_of_several_beams(names, heard):
 def test_windows_that_are_not_greedy_are_drawn(names, heard):
     pair, heat = load_pair(names["target"], names["draft"]), (0.0, 0.8, 0.0)
     drawn = functools.partial(decoding.build, pair, HOW, states=True)
-    got, batches = spent_by(searching(pair, BeamConfig(1, 2), states=True), heard, heat)
-    wanted, _ = spent_by(lambda seen: drawn(on_batch=seen), heard, heat)
+    got, batches = decode_and_count(
+        build_search(pair, BeamConfig(1, 2), states=True), heard, heat
+    )
+    wanted, _ = decode_and_count(lambda seen: drawn(on_batch=seen), heard, heat)
     assert sorted(batch.windows for batch in batches) == [1, 2]
     assert [*map(list, got.tokens)] == [*map(list, wanted.tokens)]
     np.testing.assert_allclose(got.states, wanted.states[:3], atol=1e-5)

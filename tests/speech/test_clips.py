@@ -1,4 +1,4 @@
-"""Parts of a recording: as they are named, and where somebody speaks."""
+"""Parts of a recording are those that are named, or those with speech."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Features are what their formulas say, whole or in parts."""
+"""Features follow their formulas, computed at once or in parts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Sequential transcription as transformers does it, by a random Whisper model.
+"""Sequential transcription equals that of transformers, with a random Whisper.
 
 The model is theirs on both sides; windows, prompts, rules, segments and the way to the
 next window are ours on one. Axes: T frames, M bands, V vocabulary.
@@ -62,7 +62,8 @@ def sounds() -> list[np.ndarray]:
 
 
 def decoder(model):
-    """Argmax by the model, one row at a time, under our rules."""
+    """Returns a decoder that takes the model's argmax, one row at a time, under our
+    rules."""
     ruled = rules.build(TOKENS, LIMITS, VOCAB)
 
     def decode(features, prompts, temperatures):

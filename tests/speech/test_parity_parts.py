@@ -1,4 +1,4 @@
-"""Features, prompts, rules and joined windows as transformers has them."""
+"""Features, prompts, rules and joined windows equal those of transformers."""
 
 from types import SimpleNamespace
 
@@ -22,8 +22,8 @@ MOST = 2e-5
 RNG = np.random.default_rng(1)
 
 
-def spoken(seconds: float) -> np.ndarray:
-    """Something like a voice: a gliding pitch with overtones, in syllables."""
+def make_voice(seconds: float) -> np.ndarray:
+    """Returns a sound like a voice: a gliding pitch with overtones, in syllables."""
     time = np.arange(int(seconds * logmel.RATE)) / logmel.RATE
     phase = 2 * np.pi * (120 * time + 8 * np.sin(1.3 * time))
     voice = sum(np.sin(k * phase) / k for k in range(1, 30))
@@ -34,9 +34,9 @@ def spoken(seconds: float) -> np.ndarray:
 SOUNDS = {
     "noise": 0.3 * RNG.standard_normal(10 * logmel.RATE).clip(-3, 3),
     "quiet noise": 1e-3 * RNG.standard_normal(30 * logmel.RATE),
-    "voice": spoken(20),
-    "long voice": spoken(45)[: logmel.WINDOW],
-    "short": spoken(0.1),
+    "voice": make_voice(20),
+    "long voice": make_voice(45)[: logmel.WINDOW],
+    "short": make_voice(0.1),
     "a sample": np.array([0.5]),
     "silence": np.zeros(3 * logmel.RATE),
 }
@@ -59,7 +59,7 @@ def test_filters_are_those_of_transformers(bands):
 
 
 def test_a_whole_recording_is_that_of_transformers():
-    sound = spoken(45).astype(np.float32)
+    sound = make_voice(45).astype(np.float32)
     extractor = transformers.WhisperFeatureExtractor()
     kept = dict(truncation=False, padding="longest", return_tensors="np")
     expected = extractor(sound, sampling_rate=logmel.RATE, **kept)["input_features"]
@@ -108,8 +108,11 @@ def test_prompts_are_its_own(whisper, language, task, timestamps):
 CASES = [Limits((1, 7, 28), (5, 20), 4), Limits((0,), (), None), Limits((), (2, 20), 0)]
 
 
-def processed(limits: Limits, prompt: list[int], own: list[int], logits: np.ndarray):
-    """What transformers makes of a row's logits [V], in the order of its generate."""
+def process_by_transformers(
+    limits: Limits, prompt: list[int], own: list[int], logits: np.ndarray
+):
+    """Returns a row's logits [V] as transformers changes them, in the order of its
+    generate."""
     config = SimpleNamespace(
         no_timestamps_token_id=TOKENS.no_timestamps,
         eos_token_id=TOKENS.end,
@@ -141,7 +144,7 @@ def test_logits_are_those_of_transformers(limits, prompt):
     state = jax.jit(built.begin)(jnp.array(padded), length)
     ours = np.asarray(jax.jit(built.apply)(state, jnp.array(logits)))
     expected = [
-        processed(limits, prompt, own, row)
+        process_by_transformers(limits, prompt, own, row)
         for own, row in zip(rows, logits, strict=True)
     ]
     np.testing.assert_array_equal(ours, np.stack(expected))

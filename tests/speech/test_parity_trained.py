@@ -1,4 +1,5 @@
-"""Trained weights on recordings: the texts and times of transformers' own `generate`.
+"""Trained weights give the texts and times of transformers' own `generate` on
+recordings.
 
 The bundled pair, written in Hugging Face's format: transformers reads its target from
 there and the sound from the file, and decodes without a draft; ours decodes with one.
@@ -52,8 +53,11 @@ def files(tmp_path_factory) -> list[Path]:
     return written
 
 
-def heard(model, file: Path, timestamps: bool) -> list[tuple[float, float, str]]:
-    """Segments of a recording of one window: transformers from samples to times."""
+def transformers_segments(
+    model, file: Path, timestamps: bool
+) -> list[tuple[float, float, str]]:
+    """Returns the segments of a recording of one window, computed by transformers from
+    samples to times."""
     samples, rate = soundfile.read(file, dtype="float32")
     extractor = transformers.WhisperFeatureExtractor(
         feature_size=examples.BANDS, chunk_length=round(examples.WHOLE.seconds)
@@ -80,7 +84,10 @@ def letters(ids: list[int]) -> str:
 def test_texts_are_those_of_transformers(pair, reference, files, draft):
     options = dict(timestamps=False, temperatures=[0.0], gamma=5)
     ours = specjax.transcribe(pair[0], pair[1] if draft else None, files, **options)
-    wanted = [" ".join(text for *_, text in heard(reference, f, False)) for f in files]
+    wanted = [
+        " ".join(text for *_, text in transformers_segments(reference, f, False))
+        for f in files
+    ]
     assert [transcript.text for transcript in ours.transcripts] == wanted
     assert all(wanted) and len(set(wanted)) == len(files)
 
@@ -89,7 +96,7 @@ def test_times_are_those_of_transformers(pair, reference, files):
     options = dict(timestamps=True, temperatures=[0.0], gamma=5)
     ours = specjax.transcribe(*pair, files, **options)
     for file, transcript in zip(files, ours.transcripts, strict=True):
-        wanted = heard(reference, file, True)
+        wanted = transformers_segments(reference, file, True)
         assert [segment.text.strip() for segment in transcript.segments] == [
             text for *_, text in wanted
         ]

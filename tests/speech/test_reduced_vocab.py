@@ -1,4 +1,4 @@
-"""A Whisper's draft with a reduced vocabulary, or of its first layers."""
+"""A Whisper has a draft with a reduced vocabulary, or one made of its first layers."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -86,7 +86,7 @@ def test_who_cannot_draft_is_told(names, tmp_path):
 
 @pytest.mark.slow
 def test_no_key_serves_two_draws_of_a_transcript(names):
-    """By the decoder of recordings, with the rules of times and texts."""
+    """The decoder of recordings is tested, with the rules of times and texts."""
     pair = load_pair(names["target"], names["few"])
     prompt, key = draws.make_requests(2, FIRST)
     frames = jnp.ones((key.size, TARGET.frames, TARGET.bands))

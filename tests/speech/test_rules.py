@@ -1,4 +1,4 @@
-"""The automaton allows what the rules say of whole texts, and no more.
+"""The automaton allows what the rules allow for whole texts, and no more.
 
 Axes: B rows, T tokens, V vocabulary.
 """
@@ -20,8 +20,9 @@ ROWS, MOST, WIDTH = 300, 12, 24
 
 
 def texts(rng: np.random.Generator) -> list[list[int]]:
-    """Beginnings of all lengths, half of whose tokens are times that seldom fall; some
-    have special tokens in them, which nothing but suppression excludes."""
+    """Returns beginnings of texts of all lengths, half of whose tokens are times that
+    seldom decrease; some have special tokens in them, which only suppression
+    excludes."""
     rows = []
     for number in range(ROWS):
         own, time = [], FIRST
@@ -33,19 +34,19 @@ def texts(rng: np.random.Generator) -> list[list[int]]:
     return rows
 
 
-def padded(rows):
-    """[B, T] with something else behind each row, and lengths [B]."""
+def pad_rows(rows):
+    """Returns [B, T] with other tokens after each row, and the lengths [B]."""
     full = [(row + [35, 3, 35] + [3] * WIDTH)[:WIDTH] for row in rows]
     return np.array(full, np.int32), np.array([len(row) for row in rows], np.int32)
 
 
-def forbidden(state, first_time=LIMITS.first_time) -> np.ndarray:
+def forbidden_tokens(state, first_time=LIMITS.first_time) -> np.ndarray:
     run = functools.partial(rules.forbidden, TOKENS, first_time, vocab=VOCAB)
     return np.asarray(jax.jit(run)(state))
 
 
-def allowed(own: list[int]) -> set[int]:
-    """What may follow, before logits are looked at; said of the whole text."""
+def allowed_ids(own: list[int]) -> set[int]:
+    """Returns what may follow, before logits are used, by a rule about whole texts."""
     times = [token for token in own if token >= FIRST]
     ids = set(range(VOCAB)) - {*LIMITS.suppressed, TOKENS.no_timestamps}
     if not own:
@@ -70,25 +71,25 @@ def beginnings():
 
 
 def test_the_mask_is_what_the_rules_say_of_the_text(built, beginnings):
-    state = built.begin(*padded([[*PROMPT, *own] for own in beginnings]))
+    state = built.begin(*pad_rows([[*PROMPT, *own] for own in beginnings]))
     never = np.zeros(VOCAB, bool)
     never[list(LIMITS.suppressed)] = True
-    mask = forbidden(state) | never
+    mask = forbidden_tokens(state) | never
     for own, row in zip(beginnings, mask, strict=True):
-        wrong = {*np.flatnonzero(~row)} ^ allowed(own)
+        wrong = {*np.flatnonzero(~row)} ^ allowed_ids(own)
         assert wrong <= ({*LIMITS.at_first} if not own else set())
     for leaf in state._fields:  # a state that forgets is noticed
         wrong = state._replace(**{leaf: np.zeros_like(state.last)})
-        assert (forbidden(wrong) | never != mask).any(), leaf
+        assert (forbidden_tokens(wrong) | never != mask).any(), leaf
 
 
 def test_a_longer_beginning_is_a_shorter_one_advanced(built, beginnings):
     own = [31, 3, 35, 35, 4]  # without a prompt all is a row's own
-    state, other = (built.begin(*padded([head + own])) for head in ([], PROMPT))
+    state, other = (built.begin(*pad_rows([head + own])) for head in ([], PROMPT))
     jax.tree.map(np.testing.assert_array_equal, state, other)
     for prompt in (PROMPT, EARLIER + PROMPT, [TOKENS.start]):
-        whole = built.begin(*padded([[*prompt, *own] for own in beginnings]))
-        state = built.begin(*padded([prompt] * ROWS))
+        whole = built.begin(*pad_rows([[*prompt, *own] for own in beginnings]))
+        state = built.begin(*pad_rows([prompt] * ROWS))
         for at in range(MOST):
             token = [own[at] if at < len(own) else 0 for own in beginnings]
             going = np.array([at < len(own) for own in beginnings])
@@ -99,7 +100,7 @@ def test_a_longer_beginning_is_a_shorter_one_advanced(built, beginnings):
 
 
 def test_words_behind_the_times_are_text(monkeypatch):
-    """As a fine-tune adds them: here the last five ids are words."""
+    """A fine-tuned model may have them: here the last five ids are words."""
     monkeypatch.setattr(tokens, "STEPS", 25)
     words, special = {*range(20), *range(56, VOCAB)}, {*range(20, 30)}
     follow = {
@@ -110,8 +111,8 @@ def test_words_behind_the_times_are_text(monkeypatch):
         (31, 57, 40, 40): words,
     }
     built = rules.build(TOKENS, Limits(), VOCAB)
-    state = built.begin(*padded([[*PROMPT, *own] for own in follow]))
-    mask = forbidden(state, None)
+    state = built.begin(*pad_rows([[*PROMPT, *own] for own in follow]))
+    mask = forbidden_tokens(state, None)
     assert [{*np.flatnonzero(~row)} - special for row in mask] == [*follow.values()]
     later = built.advance(state, np.full(5, 57, np.int32))
     np.testing.assert_array_equal(later.last, [0] * 5)
@@ -121,7 +122,7 @@ def test_words_behind_the_times_are_text(monkeypatch):
 
 
 def test_likely_timestamps_must_follow(built):
-    state = built.begin(*padded([[*PROMPT, 30, 4]]))
+    state = built.begin(*pad_rows([[*PROMPT, 30, 4]]))
     logits = jnp.zeros((1, VOCAB)).at[0, 3].set(jnp.log(28.5))  # 30 times are left
     ruled = np.asarray(built.apply(state, logits))[0]
     assert np.isneginf(ruled[:FIRST]).all() and np.isfinite(ruled[31:]).all()
@@ -130,7 +131,7 @@ def test_likely_timestamps_must_follow(built):
 
 
 def test_apply_takes_any_leading_axes_and_leaves_the_rest_as_it_was(built, beginnings):
-    state = built.begin(*padded([[*PROMPT, *own] for own in beginnings]))
+    state = built.begin(*pad_rows([[*PROMPT, *own] for own in beginnings]))
     logits = np.random.default_rng(0).normal(0, 4, (ROWS, VOCAB)).astype(np.float32)
     flat = np.asarray(built.apply(state, logits))
     kept = np.isfinite(flat)
@@ -143,14 +144,14 @@ def test_apply_takes_any_leading_axes_and_leaves_the_rest_as_it_was(built, begin
 
 def test_without_timestamps_only_what_is_suppressed_counts():
     plain = rules.build(TOKENS, LIMITS, VOCAB, timestamps=False)
-    state = plain.begin(*padded([[*PROMPT, 29], [*PROMPT, 29, 4]]))
+    state = plain.begin(*pad_rows([[*PROMPT, 29], [*PROMPT, 29, 4]]))
     ruled = np.isneginf(plain.apply(state, jnp.zeros((2, VOCAB))))
     assert {*np.flatnonzero(ruled[0])} == {*LIMITS.suppressed, *LIMITS.at_first}
     assert {*np.flatnonzero(ruled[1])} == {*LIMITS.suppressed}
 
 
 def test_what_does_not_fit_the_vocabulary_is_told(built):
-    state, wide = built.begin(*padded([PROMPT])), jnp.zeros((1, 62))
+    state, wide = built.begin(*pad_rows([PROMPT])), jnp.zeros((1, 62))
     for ask, told in (
         (lambda: rules.build(TOKENS, Limits((61,)), VOCAB), r"\[61\] are not in 0"),
         (lambda: rules.build(TOKENS, Limits(), FIRST), "without timestamps"),
@@ -162,7 +163,7 @@ def test_what_does_not_fit_the_vocabulary_is_told(built):
 
 def test_logits_at_the_start_tell_the_language_and_silence():
     logits = jnp.zeros((2, VOCAB)).at[0, 23].set(3.0).at[1, 28].set(4.0)
-    logits = logits.at[:, 5].set(9.0)  # text is no language
+    logits = logits.at[:, 5].set(9.0)  # text is not a language
     assert rules.language(TOKENS, logits) == ["de", "en"]
     chance = np.exp(4) / (np.exp(4) + np.exp(9) + VOCAB - 2)
     assert float(rules.no_speech(TOKENS, logits)[1]) == pytest.approx(chance, rel=1e-5)

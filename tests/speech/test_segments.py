@@ -1,4 +1,5 @@
-"""Windows cover a recording, segments end at timestamps, subtitles to the letter."""
+"""Windows cover a recording, segments end at timestamps, and subtitles are right to the
+letter."""
 
 import json
 import math
@@ -30,7 +31,7 @@ def test_overlaps_are_written_once():
         ([[1, 2, 3, 4], [3, 4, 5, 6], [5, 6, 7]], [1, 2, 3, 4, 5, 6, 7]),
         # Each window is wrong at its edge: 9 for 4, and 8 for 3.
         ([[1, 2, 3, 5, 9], [8, 3, 5, 6, 7]], [1, 2, 3, 5, 6, 7]),
-        ([[1, 2], [2, 3]], [1, 2, 2, 3]),  # one equal token is no overlap
+        ([[1, 2], [2, 3]], [1, 2, 2, 3]),  # one equal token is not an overlap
         # The longest of equally good overlaps; the best share of equal tokens first.
         ([[1, 1, 1, 1], [1, 1, 1, 1]], [1, 1, 1, 1]),
         ([[1, 2, 2], [1, 1, 2]], [1, 1, 2]),

@@ -1,4 +1,4 @@
-"""Recordings as prompts: of `specjax measure`, `audit` and `microscope`."""
+"""Recordings are prompts of `specjax measure`, `audit` and `microscope`."""
 
 import json
 

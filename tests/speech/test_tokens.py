@@ -1,4 +1,5 @@
-"""Special tokens by every kind of file, prompts of them, and what is never written."""
+"""Special tokens are read from every kind of file; prompts have them, and some ids are
+never written."""
 
 import base64
 import json
@@ -14,7 +15,7 @@ MERGED += [b"xyz"]  # of no two others
 
 
 def write(folder, kind):
-    """The small model's special tokens in one kind of file."""
+    """Writes the small model's special tokens to one kind of file."""
     told = {name: number for name, number in IDS.items() if number > 20}
     if kind == "tokenizer.json":
         ids = IDS | {"<|0.00|>": 30}
@@ -105,8 +106,9 @@ def test_ids_are_those_of_the_published_models():
         assert tokens.make_tokens(names) == whisper
 
 
-def ranked(folder, count=None):
-    """A file of the 256 bytes and a few merges, or of `count` meaningless tokens."""
+def write_ranks(folder, count=None):
+    """Writes a file of the 256 bytes and a few merges, or of `count` meaningless
+    tokens."""
     texts = [bytes([i]) for i in range(256)] + MERGED
     if count:
         texts = [i.to_bytes(3, "big") for i in range(count - 1)]
@@ -118,7 +120,7 @@ def ranked(folder, count=None):
 
 
 def test_a_tiktoken_file_tells_them_by_its_length(tmp_path):
-    ranked(tmp_path, 50257)
+    write_ranks(tmp_path, 50257)
     assert len(tokens.read(tmp_path).languages) == 99
     (tmp_path / "config.json").write_text('{"vocab_size": 51866}')
     large = tokens.read(tmp_path)
@@ -130,7 +132,7 @@ def test_a_tiktoken_file_tells_them_by_its_length(tmp_path):
 
 def test_a_tiktoken_file_reads_and_writes_text(tmp_path):
     pytest.importorskip("tokenizers")
-    coder = tiktoken.read(ranked(tmp_path))
+    coder = tiktoken.read(write_ranks(tmp_path))
     assert coder.vocab == 256 + len(MERGED) + 1
     text = " the tin café\n"
     ids = coder.encode(text)
@@ -198,14 +200,16 @@ def test_one_file_tells_what_a_folder_never_writes(tmp_path):
 
 
 def test_openai_s_own_are_made_from_the_vocabulary():
-    """A small vocabulary: one id for each of these, others in their bytes."""
+    """The vocabulary is small: one id for each of these tokens, and bytes for all
+    others."""
     texts = [" ", "(", " (", '("', " [", " -", " '", "--", "-", "~", " w"]
     texts += ["\xe2", " \xe2", "\x99", "\xab", "\xaa"]
     ids = {text: i for i, text in enumerate(texts)}
     special = tokens.make_tokens(tiktoken.special_ids(len(texts)), several=True)
 
     def encode(text: str) -> list[int]:
-        """Longest first, with the special ids that a folder's tokenizer may add."""
+        """Encodes the longest tokens first, with the special ids that a folder's
+        tokenizer may add."""
         rest, read = text.encode().decode("latin-1"), [special.start]
         while rest:
             size = max((n for n in (1, 2) if rest[:n] in ids), default=0)

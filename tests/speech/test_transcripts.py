@@ -1,4 +1,5 @@
-"""Recordings to transcripts, by random Whispers with windows of 3 s; by the bundled."""
+"""Recordings become transcripts, with random Whispers of windows of 3 s and with the
+bundled one."""
 
 import functools
 import json
@@ -26,7 +27,7 @@ pytest.importorskip("soxr")
 GREEDY = {"temperatures": (0.0,), "language": "en"}
 TIMES = 4.5, 2.0  # seconds of recordings
 # `test_reduced_vocab.py` has the law of the last.
-KINDS = slow.after(1, ["draft", "apart", "few"])
+KINDS = slow.mark_slow_after(1, ["draft", "apart", "few"])
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def logits_of(names, files):
     return logits
 
 
-def words(result) -> list:
+def segment_parts(result) -> list:
     return [[part[:5] for part in each.segments] for each in result.transcripts]
 
 
@@ -72,7 +73,7 @@ def test_the_greedy_text_is_the_targets_own(names, files, alone, kind):
     pair = pairs.load_pair(names["target"], names[kind])
     assert pair.shared == (kind != "apart")
     drafted = transcribe(pair, None, files, batch=1, **GREEDY)
-    assert words(drafted) == words(alone) and any(words(alone))
+    assert segment_parts(drafted) == segment_parts(alone) and any(segment_parts(alone))
     assert drafted.tokens == alone.tokens == alone.calls
     assert drafted.calls < alone.calls and 0 < drafted.alpha < 1
     for ours, other in zip(drafted.transcripts, alone.transcripts, strict=True):
@@ -86,7 +87,7 @@ def test_the_greedy_text_is_the_targets_own(names, files, alone, kind):
 
 
 def test_how_sure_a_text_is_follows_from_the_models_own_logits(names, alone, logits_of):
-    """By whole texts, without a cache, a loop or drafts."""
+    """These are computed from whole texts, without a cache, a loop or drafts."""
     pair = pairs.load_pair(names["target"], None)
     once = alone.transcripts[2].segments[0]
     tokens, config = pair.tokens, pair.target.config
@@ -95,13 +96,13 @@ def test_how_sure_a_text_is_follows_from_the_models_own_logits(names, alone, log
     ruled = rules.build(tokens, pair.limits, config.vocab)
 
     @jax.jit
-    def after(row, length, logits):
+    def logits_after(row, length, logits):
         return ruled.apply(ruled.begin(row, length[None]), logits[None])[0]
 
     for _ in range(config.positions - len(head) - 5):  # gamma + 1 = 5
         row = np.zeros((1, config.positions), np.int32)
         row[0, : len(ids)] = ids
-        law = np.float64(after(row, jnp.int32(len(ids)), logits_of(ids)[-1]))
+        law = np.float64(logits_after(row, jnp.int32(len(ids)), logits_of(ids)[-1]))
         ids.append(int(law.argmax()))
         total -= np.log(np.exp(law - law.max()).sum())
         if ids[-1] == tokens.end:
@@ -116,7 +117,7 @@ def test_chunks_of_all_recordings_share_batches(names, files):
     pair = pairs.load_pair(names["target"], None)
     ways = dict(chunked=True, **GREEDY)
     many, few = (transcribe(pair, None, files, batch=n, **ways) for n in (2, 1))
-    assert words(many) == words(few)
+    assert segment_parts(many) == segment_parts(few)
     assert many.windows == few.windows == 3
     text = many.transcripts[0].segments
     assert len(text) == 1 and text[0].text and text[0].end == pytest.approx(TIMES[0])
@@ -127,8 +128,8 @@ def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
     drawn = dict(temperatures=(1.0,), language="en", chunked=True)
     both = transcribe(pair, None, files[::-1], batch=2, **drawn)
     single, other = (transcribe(pair, None, files[2:], **drawn, seed=x) for x in (0, 1))
-    assert words(both)[0] == words(single)[0] != []
-    assert words(other) != words(single)
+    assert segment_parts(both)[0] == segment_parts(single)[0] != []
+    assert segment_parts(other) != segment_parts(single)
 
 
 @pytest.mark.slow
@@ -136,7 +137,7 @@ def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
 def test_both_sides_go_on_from_a_prompt_in_the_parts_that_are_named(
     names, files, chunked
 ):
-    """Drafts change no text and save calls; times are of the file."""
+    """Drafts change no text and save calls; times count from the start of the file."""
     asked = dict(chunked=chunked, prompt="w7 w8 w9", clips=[(0, 1.5), (2.5, 9)])
     alone, drafted = (
         transcribe(
@@ -144,7 +145,9 @@ def test_both_sides_go_on_from_a_prompt_in_the_parts_that_are_named(
         )
         for draft in (None, names["draft"])
     )
-    assert words(drafted) == words(alone) and drafted.calls < alone.calls
+    assert (
+        segment_parts(drafted) == segment_parts(alone) and drafted.calls < alone.calls
+    )
     first, bad, short = alone.transcripts
     assert bad.problem and "the part from 2.5 s on lies after the end" in short.problem
     assert first.parts == ((0, 1.5), (2.5, 4.5)) and first.decoded == 3.5
@@ -153,7 +156,7 @@ def test_both_sides_go_on_from_a_prompt_in_the_parts_that_are_named(
     assert {x.start < 2 for x in spoken} == {True, False}
     asked["prompt"] = None
     bare = transcribe(names["target"], None, files[:1], **asked, **GREEDY)
-    assert words(bare) != words(alone)[:1]
+    assert segment_parts(bare) != segment_parts(alone)[:1]
 
 
 def test_where_nobody_speaks_nothing_is_decoded(names, files, monkeypatch):
@@ -172,7 +175,9 @@ def test_where_nobody_speaks_nothing_is_decoded(names, files, monkeypatch):
     assert silent.notes == (f"{files[0]}: nobody speaks, so nothing was decoded",)
     assert heard[1].windows == 0 and told[-1] == (silent, None)
     named = dict(clips=[(0, 1.4)], **GREEDY)
-    assert words(transcribe(pair, None, files[:1], **named)) == words(heard[0])
+    assert segment_parts(transcribe(pair, None, files[:1], **named)) == segment_parts(
+        heard[0]
+    )
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -202,7 +207,7 @@ def test_the_language_is_named_or_tuned_for_or_heard(
 
 
 def test_what_is_never_written_is_of_the_format_that_weights_are_in(names):
-    """OpenAI's files have no lists, whatever lies beside them."""
+    """OpenAI's files have no such lists, whatever files lie beside them."""
     folder = Path(names["target"])
     target = pairs.load_pair(folder, None)
     assert target.limits.suppressed[0] == 1 and target.limits.at_first == (5, 40)
@@ -249,7 +254,7 @@ RECORDING = zoo.FOLDER / "speech" / "speech.flac"
 
 @pytest.mark.slow
 def test_it_writes_down_the_recording():
-    """The greedy text is what was spoken, in half as many calls as it has tokens."""
+    """The greedy text is what was said, in half as many calls as it has tokens."""
     target, draft = (specjax.load(name) for name in zoo.SPEECH_MODELS)
     assert whisper.same_encoder(target.params, draft.params)
     together = specjax.transcribe(target, draft, [RECORDING], temperatures=[0.0])

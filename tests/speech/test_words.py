@@ -43,11 +43,11 @@ def test_words_begin_with_a_space_where_there_are_any(ids, spaced, expected):
 
 
 def test_marks_go_to_their_words_which_keep_their_times():
-    def timed(*texts):
+    def time_words(*texts):
         return [Word(text, i, i + 1, 0.5) for i, text in enumerate(texts)]
 
     told = words.join_punctuation(
-        timed(' "', " -", " Ask", ",", '"', " why", "?", " -")
+        time_words(' "', " -", " Ask", ",", '"', " why", "?", " -")
     )
     assert [word.text for word in told] == [' " - Ask,"', " why?", " -"]
     assert [word[1:3] for word in told] == [(2, 3), (5, 6), (7, 8)]
@@ -72,7 +72,8 @@ def test_each_segment_has_its_own_tokens():
 
 
 def test_no_word_lasts_over_a_pause():
-    """Sound in states of 0.02 s: of the word before it, a pause, two of its own."""
+    """Sound comes in states of 0.02 s: those of the word before, a pause, and two of
+    the word itself."""
     sound = np.zeros(60, bool)
     sound[[0, 1, *range(25, 30), *range(35, 40), 55]] = True
     one, late, short, none = (
@@ -84,7 +85,7 @@ def test_no_word_lasts_over_a_pause():
     assert (
         [word[1:3] for word in told]
         == [
-            (near(5.5), near(5.8)),  # a closure of five states is no pause
+            (near(5.5), near(5.8)),  # a closure of five states is not a pause
             (near(5.6), near(5.8)),
             short[1:3],  # no sound at all: as it was
             none[1:3],  # what is short at its edges stays
@@ -104,7 +105,8 @@ def test_what_is_quiet_is_so_beside_the_loudest_of_its_window():
 
 
 def test_the_noise_of_a_recording_is_no_sound():
-    """24 dB below its speech, as in recordings of books; and as loud as it."""
+    """The noise is 24 dB below speech, as in recordings of books; noise as loud as
+    speech is a sound."""
 
     def frames(decibel: np.ndarray) -> np.ndarray:
         return (np.repeat(decibel[:, None] / 10, 4, 1) + 4 - np.log10(4)) / 4

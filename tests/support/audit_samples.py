@@ -1,4 +1,5 @@
-"""Pairs of Markov chains to audit, and texts of their exact sampler, a line of numpy.
+"""Pairs of Markov chains for the audit, and texts of their exact sampler in a line of
+numpy.
 
 Axes: N sequences, V vocabulary.
 """
@@ -32,24 +33,24 @@ def pair(learnt: bool = False):
     three of it."""
     world = tiny.tables()
     p, q = world.target_weights, world.draft_weights
-    q = tiny.mixed(p, q, 2.0) if learnt else q
+    q = tiny.add_share(p, q, 2.0) if learnt else q
     target = bare.target("target", world.target, p)
     return target, bare.draft("draft", world.draft, q)
 
 
-def law_of(player) -> np.ndarray:
+def next_token_law(player) -> np.ndarray:
     z = np.asarray(player.params, np.float64)
     p = np.exp(z - z.max(-1, keepdims=True))
     return p / p.sum(-1, keepdims=True)
 
 
-def sampled(
+def sample_texts(
     player, count: int, *, new: int, seed: int, leak: float = 0.0, draft=None
 ) -> Text:
-    """Returns texts [N, 1 + new]: 0, then tokens of the chain; a share `leak` of them
-    are the draft's."""
+    """Returns texts [N, 1 + new]: 0, then tokens of the chain; a share `leak` of the
+    tokens is the draft's."""
     rng = np.random.default_rng(seed)
-    p, q = law_of(player), law_of(draft or pair()[1])
+    p, q = next_token_law(player), next_token_law(draft or pair()[1])
     ends = np.cumsum((1 - leak) * p + leak * q, axis=-1)
     tokens = np.zeros((count, new + 1), np.int32)
     for at in range(new):
@@ -62,7 +63,9 @@ def sampled(
 def groups(size: int, new: int, *, seed: int, count: int, leak=0.0, learnt=False):
     """Returns a list of the steps of `count` runs, each of `size` sequences."""
     target, draft = pair(learnt)
-    text = sampled(target, size * count, new=new, seed=seed, leak=leak, draft=draft)
+    text = sample_texts(
+        target, size * count, new=new, seed=seed, leak=leak, draft=draft
+    )
     steps = audit.score((target, draft), text, 1.0)
     parts = (np.split(leaf, count) for leaf in steps)
     return [audit.Steps(*part) for part in zip(*parts, strict=True)]

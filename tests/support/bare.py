@@ -1,4 +1,4 @@
-"""Pairs of models that no configuration builds."""
+"""Pairs of models that are built without a configuration."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from specjax.types import Model
 
 
 def target(name: str, model: Model, params: Any) -> Pretrained:
-    """Returns a target of this model."""
+    """Returns a target with this model."""
     return Pretrained(name, None, model, params)
 
 
 def draft(name: str, model: Model, params: Any) -> DraftSource:
-    """Returns a draft by this model."""
+    """Returns a draft with this model."""
     return model_source(target(name, model, params))

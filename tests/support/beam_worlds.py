@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.models.tree_mask import positions_of, tree_over_slots
+from specjax.models.tree_mask import token_positions, tree_over_slots
 from specjax.types import Branches, Model
 
 CONTEXTS = 499  # R, a prime
@@ -29,7 +29,7 @@ def context_model(vocab: int) -> Model:
         put = jax.vmap(jax.lax.dynamic_update_slice_in_dim, (0, 0, 0, None))
         cache = put(cache, tokens, start, 0)
         size = cache.shape[1]
-        own = positions_of(start, tokens.shape[1], branches)
+        own = token_positions(start, tokens.shape[1], branches)
         slot = jnp.arange(size)
         if branches is None:
             mask, stands = slot <= own[..., None], jnp.broadcast_to(slot, cache.shape)
@@ -53,7 +53,7 @@ def factor(position):
 
 
 def context_logits(table: np.ndarray) -> Callable[[Sequence[int]], np.ndarray]:
-    """Returns text -> logits [V] of the same model."""
+    """Returns a function text -> logits [V] of the same model."""
 
     def logits(text: Sequence[int]) -> np.ndarray:
         weight = (np.array(text) + 1) * factor(np.arange(len(text)))
@@ -63,13 +63,14 @@ def context_logits(table: np.ndarray) -> Callable[[Sequence[int]], np.ndarray]:
 
 
 class Hypothesis(NamedTuple):
-    """A text: its new tokens, and their log p or, once finished, its final score."""
+    """A text: its new tokens, and their log p, which is the final score once it has
+    ended."""
 
     tokens: tuple[int, ...]
     score: float
 
 
-def by_definition(
+def search_by_definition(
     logits: Callable[[Sequence[int]], np.ndarray],
     prompt: Sequence[int],
     *,
@@ -79,7 +80,7 @@ def by_definition(
     length_penalty: float = 1.0,
     early_stopping: bool | str = False,
 ) -> tuple[list[Hypothesis], int]:
-    """Returns the finished texts, best first, and the steps that they took.
+    """Returns the finished texts, best first, and the number of steps.
 
     Lists and sorting, a whole text for each law: nothing in it is of the library.
     """

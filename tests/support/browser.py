@@ -1,5 +1,5 @@
-"""Pages in a real browser: what is wider than the screen, cut, or a barrier to some
-readers (axe-core)."""
+"""Checks pages in a real browser: what is wider than the screen, what is cut, and what
+is a barrier to some readers (axe-core)."""
 
 import json
 import re
@@ -66,9 +66,9 @@ FRAMES = (
 )
 
 
-def browsed(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]:
-    """Returns what each page says of itself at so many pixels, and what the console
-    printed."""
+def browse(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]:
+    """Returns what each page says about itself at a width in pixels, and what the
+    console printed."""
     frames = FRAMES
     shutil.copy(AXE, folder)
     for name in (name for name in texts if name.endswith(".html")):
@@ -89,8 +89,8 @@ def browsed(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]
 
 
 def check(told: dict, width: int) -> None:
-    """Checks that no page is wider than the screen, nor a table from a tablet's width
-    on."""
+    """Checks that no page is wider than the screen, and no table at the width of a
+    tablet or more."""
     for name, it in told.items():
         for when in ("before", "after"):
             assert it[when] == [width, width], (name, when, it[when])

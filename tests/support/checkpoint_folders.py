@@ -39,53 +39,53 @@ CONFIGS = {
 NEAR_4GB = 4_000_000_000
 
 
-def params_of(config):
+def random_params(config):
     """Returns fresh weights, in which norms and biases are random too."""
     shapes = families.of(config).abstract_params(config)
-    return tiny.drawn(shapes, 0, lambda name, noise: noise)
+    return tiny.draw_params(shapes, 0, lambda name, noise: noise)
 
 
 def write_folder(folder: Path, name: str = "v1_1", most: int = NEAR_4GB) -> Path:
     config = CONFIGS[name]
-    checkpoints.save(folder / name, (config, params_of(config)), most)
+    checkpoints.save(folder / name, (config, random_params(config)), most)
     return folder / name
 
 
 def rewrite(folder: Path, change) -> None:
-    """Puts what `change` makes of a folder's arrays in their place."""
+    """Replaces a folder's arrays by what `change` makes of them."""
     file = folder / "model.safetensors"
     save_file(change(load_file(file)), file, {"format": "pt"})
 
 
 def reconfigure(folder: Path, name: str = "config.json", /, **fields) -> None:
-    """Sets fields of a file of JSON; `...` takes one away."""
+    """Sets fields of a JSON file; `...` removes a field."""
     file = folder / name
     whole = json.loads(file.read_text()) | fields
     kept = {name: value for name, value in whole.items() if value is not ...}
     file.write_text(json.dumps(kept))
 
 
-def nudged(array: np.ndarray) -> np.ndarray:
-    """Returns an array that differs by one step of its very last number."""
+def nudge(array: np.ndarray) -> np.ndarray:
+    """Returns an array that differs by one floating-point step in its last number."""
     other = array.copy()
     other[-1, -1] = np.nextafter(other[-1, -1], np.float32(9))
     return other
 
 
 def open_arrays(arrays: dict[str, np.ndarray], read=None) -> Archive:
-    """Returns stored arrays as an open file would have them, and notes what is read."""
+    """Returns stored arrays as an open file has them, and notes what is read."""
     shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
     return Archive(shapes, read or (lambda name, index: arrays[name][index]), "here")
 
 
-def same(tree, other) -> None:
+def assert_same(tree, other) -> None:
     jax.tree.map(np.testing.assert_array_equal, tree, other)
 
 
 def read_nothing(monkeypatch) -> None:
-    """Lets a test fail where any parameter is made."""
+    """Makes a test fail when any parameter is made."""
 
     def refuse(*_):
         raise AssertionError("a parameter was read before all was checked")
 
-    monkeypatch.setattr(archive, "_put", refuse)
+    monkeypatch.setattr(archive, "_read_onto_devices", refuse)

@@ -10,17 +10,17 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
-def flags_for(devices: int) -> str:
-    """Returns XLA's flags of a child process with so many devices: of what is set twice
-    the last counts."""
+def device_flags(devices: int) -> str:
+    """Returns XLA's flags for a child process with this many devices; when a flag is
+    set twice, the last one counts."""
     of_tests = os.environ.get("XLA_FLAGS", "")
     return f"{of_tests} --xla_force_host_platform_device_count={devices}".lstrip()
 
 
 def run_python(*command: str, devices: int = 1, **environment: str) -> str:
-    """Returns the output of Python with these arguments, at the root of the
-    repository; it compiles as the tests do."""
-    own = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags_for(devices)}
+    """Returns what Python prints with these arguments, in the root of the repository;
+    it compiles as the tests do."""
+    own = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": device_flags(devices)}
     own |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     done = subprocess.run(
         [sys.executable, *command],
@@ -34,5 +34,5 @@ def run_python(*command: str, devices: int = 1, **environment: str) -> str:
 
 
 def run_module(module: str, *arguments: str) -> Any:
-    """Returns what a module of the tests prints as JSON on eight devices."""
+    """Returns what a module of the tests prints as JSON, run on eight devices."""
     return json.loads(run_python("-m", module, *arguments, devices=8))

@@ -1,4 +1,4 @@
-"""Drafts of small pairs as they decode, and logits of whole texts to compare with.
+"""Drafts of small pairs while they decode, and logits of whole texts for comparison.
 
 Axes: N texts, T tokens, V vocabulary.
 """
@@ -18,7 +18,7 @@ SLOTS = 40
 
 
 class Drafted(NamedTuple):
-    """A draft, with the state before it.
+    """A draft, and the state before it.
 
     cache: of the drafter, after this draft.
     """
@@ -28,12 +28,12 @@ class Drafted(NamedTuple):
     cache: Any
 
     def texts(self) -> list[list[int]]:
-        """Returns what was written before the draft."""
+        """Returns the texts that were written before the draft."""
         rows = zip(self.state.tokens.tolist(), self.state.length.tolist(), strict=True)
         return [row[:length] for row, length in rows]
 
 
-def along(
+def drafts_by_step(
     decoder: Decoder,
     params: Params,
     prompt: Prompt,
@@ -41,7 +41,8 @@ def along(
     steps: int,
     sampling: Sampling | None = None,
 ) -> list[Drafted]:
-    """Returns the drafts after none to so many steps, at temperature 1 by default."""
+    """Returns the drafts after each number of steps up to `steps`, at temperature 1 by
+    default."""
     sampling = sampling or make_sampling(prompt.length.size, 1.0)
     request = make_request(jax.random.key(3), prompt, 24, sampling)
     state = jax.jit(lambda: generate.prefill(decoder, params, prompt, SLOTS))()
@@ -66,7 +67,7 @@ def along(
     return found
 
 
-def anew(
+def draft_twice(
     decoder: Decoder,
     params: Params,
     prompt: Prompt,
@@ -74,7 +75,7 @@ def anew(
     written: Sequence[int],
     sampling: Sampling | None = None,
 ) -> list[Drafted]:
-    """Returns a first draft, and a second after these tokens in every row.
+    """Returns a first draft, and a second one after the tokens `written` in every row.
 
     They are as many as a step may commit, and others than the first drafted, so that
     nothing of it serves.
@@ -95,8 +96,9 @@ def anew(
     return [first, Drafted(state, *draft(state))]
 
 
-def whole(model: Model) -> Callable:
-    """Builds (params, tokens [N, T]) -> logits [N, T, V], without a cache."""
+def build_whole_text_logits(model: Model) -> Callable:
+    """Builds a function (params, tokens [N, T]) -> logits [N, T, V], without a
+    cache."""
 
     @jax.jit
     def logits(params, tokens):

@@ -44,7 +44,7 @@ from tests.support.tiny import World
 
 
 class Case(NamedTuple):
-    """A drafter with its weights and its rule.
+    """A drafter, its weights and its rule.
 
     drafter: (World, gamma) -> Drafter. weights: World -> its parameters. verifier: the
     rule by default.
@@ -74,11 +74,11 @@ def counts(world: World) -> ngram.NGram:
     return small_drafts.counts(vocab(world))
 
 
-def says_some(world: World) -> Model:
+def reduce_vocab(world: World) -> Model:
     return small_drafts.reduce_vocab(world.draft)
 
 
-def spelled(world: World) -> intersection.Spelling:
+def make_spelling(world: World) -> intersection.Spelling:
     return small_drafts.make_spelling(vocab(world))
 
 
@@ -86,12 +86,14 @@ def other_ids(world: World, gamma: int) -> Drafter:
     return small_drafts.other_ids_drafter(world.draft, gamma)
 
 
-def by_strings(world: World, gamma: int, respelled: Callable | None = None) -> Drafter:
+def build_strings(
+    world: World, gamma: int, respelled: Callable | None = None
+) -> Drafter:
     return small_drafts.strings_drafter(world.draft, gamma, respelled)
 
 
-def branching(world: World, gamma: int) -> Drafter:
-    """Builds trees of twice as many nodes as gamma, two children each."""
+def build_tree(world: World, gamma: int) -> Drafter:
+    """Builds trees of two children per node, with twice as many nodes as gamma."""
     return tree.build(world.draft, kary.build(2)(2 * gamma))
 
 
@@ -99,7 +101,7 @@ def texts(world: World) -> datastore.Store:
     return small_drafts.texts(vocab(world))
 
 
-def words(world: World) -> Array:
+def word_starts(world: World) -> Array:
     return jnp.arange(vocab(world)) % 3 > 0
 
 
@@ -108,10 +110,10 @@ def draft_weights(world: World) -> Any:
 
 
 def spelling_weights(world: World) -> Any:
-    return spelled(world).params(world.draft_weights)
+    return make_spelling(world).params(world.draft_weights)
 
 
-def by_model(world: World, gamma: int) -> Drafter:
+def build_model(world: World, gamma: int) -> Drafter:
     return autoregressive.build(world.draft, gamma)
 
 
@@ -121,7 +123,7 @@ def copies_first(model: Model, gamma: int) -> Drafter:
     )
 
 
-def recycled(world: World, gamma: int) -> Drafter:
+def build_recycling(world: World, gamma: int) -> Drafter:
     return recycling.build(vocab(world), 2 * gamma, kary.build(2)(2 * gamma))
 
 
@@ -129,8 +131,8 @@ def best_first_tree(model: Model, gamma: int) -> Drafter:
     return best_first.build(model, 2 * gamma, width=2, longest=gamma + 1)
 
 
-def accelerated(world: World, gamma: int) -> Drafter:
-    """Builds a draft model for which another drafts."""
+def build_hierarchy(world: World, gamma: int) -> Drafter:
+    """Builds a draft model that has a draft itself."""
     lower = autoregressive.build(world.shallow, 2, behind=3)
     return levels.build(world.draft, lower, gamma)
 
@@ -141,20 +143,21 @@ def accelerated_twice(world: World, gamma: int) -> Drafter:
     return levels.build(world.draft, lower, gamma)
 
 
-def read_by(kind: str) -> Callable[[World], small_drafts.Head]:
-    """Builds a head of a kind for the hidden states of a world's target."""
+def build_head_factory(kind: str) -> Callable[[World], small_drafts.Head]:
+    """Builds a head of a kind for the hidden states of a target."""
 
-    def of(world: World) -> small_drafts.Head:
+    def build_head(world: World) -> small_drafts.Head:
         weights, vocab = world.target_weights, world.target.vocab
         tables = isinstance(weights, Array)
         width = vocab if tables else weights["embedding"].shape[1]
         return small_drafts.head(kind, vocab, width)
 
-    return of
+    return build_head
 
 
 def taps_last(model: Model) -> Model:
-    """Returns the same head, three taps of which are the last layer's states."""
+    """Returns the same head with three taps, all of which are the last layer's
+    states."""
     observe = model.observe
 
     def observe_last(params: Any, cache: Any, call: TargetCall) -> Any:
@@ -165,8 +168,8 @@ def taps_last(model: Model) -> Model:
 
 
 def head_case(kind: str) -> Case:
-    """A chain, or of Medusa a tree."""
-    of = read_by(kind)
+    """Returns the case of a head, which drafts a chain or, for Medusa, a tree."""
+    of = build_head_factory(kind)
 
     def drafter(world: World, gamma: int) -> Drafter:
         model = taps_last(of(world).model)
@@ -179,9 +182,9 @@ def head_case(kind: str) -> Case:
 
 
 CASES = (
-    Case("autoregressive", by_model, draft_weights),
-    Case("adaptive", by_model, draft_weights, policies.heuristic(start=2)),
-    Case("renewal", by_model, draft_weights, policies.renewal(c=0.2)),
+    Case("autoregressive", build_model, draft_weights),
+    Case("adaptive", build_model, draft_weights, policies.heuristic(start=2)),
+    Case("renewal", build_model, draft_weights, policies.renewal(c=0.2)),
     Case(
         "itself",
         lambda world, gamma: autoregressive.build(world.target, gamma),
@@ -194,14 +197,14 @@ CASES = (
     ),
     Case(
         "reduced",
-        lambda world, gamma: autoregressive.build(says_some(world), gamma),
+        lambda world, gamma: autoregressive.build(reduce_vocab(world), gamma),
         draft_weights,
     ),
     Case("intersection", other_ids, spelling_weights),
-    Case("strings", by_strings, spelling_weights),
+    Case("strings", build_strings, spelling_weights),
     Case(
         "copying_else",
-        lambda world, gamma: copies_first(says_some(world), gamma),
+        lambda world, gamma: copies_first(reduce_vocab(world), gamma),
         draft_weights,
     ),
     Case(
@@ -213,7 +216,7 @@ CASES = (
     ),
     Case(
         "hierarchy",
-        accelerated,
+        build_hierarchy,
         lambda world: Params(world.draft_weights, world.shallow_weights),
     ),
     Case(
@@ -223,10 +226,10 @@ CASES = (
             world.draft_weights, Params(world.shallow_weights, counts(world))
         ),
     ),
-    Case("tree", branching, draft_weights, verifier=recursive.verifier),
+    Case("tree", build_tree, draft_weights, verifier=recursive.verifier),
     Case(
         "tree_traversed",
-        branching,
+        build_tree,
         draft_weights,
         policies.heuristic(start=3),
         traversal.verifier,
@@ -267,10 +270,10 @@ CASES = (
         lambda world, gamma: suffix.build(2 * gamma, paths=2),
         verifier=recursive.verifier,
     ),
-    Case("anchored", lambda world, gamma: anchored.build(gamma), words),
+    Case("anchored", lambda world, gamma: anchored.build(gamma), word_starts),
     Case("datastore", lambda world, gamma: datastore.build(gamma), texts),
     Case("recycling", lambda world, gamma: recycling.build(vocab(world), gamma)),
-    Case("recycling_tree", recycled, verifier=match.verifier),
+    Case("recycling_tree", build_recycling, verifier=match.verifier),
     Case("trigram", lambda world, gamma: ngram.build(vocab(world), gamma, 3), counts),
     Case("random", lambda world, gamma: random.build(vocab(world), gamma)),
     *map(head_case, small_drafts.HEADS),

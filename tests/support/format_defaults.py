@@ -1,4 +1,4 @@
-"""Defaults that readers of other formats take where a file lacks a key.
+"""Defaults that readers of other formats use where a file has no key.
 
 Beside each key stand what the format's own reader takes, and another value, which must
 make a difference where the key matters: else the line would prove nothing. The sources
@@ -13,7 +13,7 @@ CTRANSLATE2 = "CTranslate2 4.8.1"
 
 
 class Default(NamedTuple):
-    """A key and the value that stands in for it.
+    """A key, and the value that replaces it when it is missing.
 
     value: the default of the format's own reader. other: another that matters. at:
     where its source says so.

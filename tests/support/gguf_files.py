@@ -1,4 +1,5 @@
-"""GGUF files of small random decoders and of small tokenizers, by the gguf library.
+"""GGUF files of small random decoders and of small tokenizers, written with the gguf
+library.
 
 What llama.cpp's converter does to weights is done here: the rows of Llama's queries and
 keys change places, and the scales of Gemma's norms are raised by 1.
@@ -71,16 +72,16 @@ def write(
     for ours, source in names_llama.names(config, {}).sources.items():
         values = np.asarray(flat[ours], np.float32)
         values = values.T if source.transpose else values
-        values = _as_stored(source.name, values, config=config, kind=kind)
+        values = _shift_norm(source.name, values, config=config, kind=kind)
         plain = quantized is None or (values.ndim < 2 and not vectors)
-        stored = values if plain else _quantized(values, quantized)
+        stored = values if plain else _quantize(values, quantized)
         writer.add_tensor(
             called[source.name],
             np.ascontiguousarray(stored),
             raw_dtype=None if plain else quantized,
         )
     if rotation.stretch is not None:
-        writer.add_tensor(reading.FREQUENCIES, _stretched(config))
+        writer.add_tensor(reading.FREQUENCIES, _rope_divisors(config))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -88,7 +89,7 @@ def write(
     return path
 
 
-def _quantized(values: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
+def _quantize(values: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
     numbers = {"F64": np.float64, "I16": np.int16}
     if kind.name in numbers:
         return values.astype(numbers[kind.name])
@@ -102,7 +103,7 @@ def _add(writer: gguf.GGUFWriter, name: str, value: Any) -> None:
         adders[type(value)](name, value)
 
 
-def _as_stored(name: str, values, *, config: llama.Config, kind: str) -> np.ndarray:
+def _shift_norm(name: str, values, *, config: llama.Config, kind: str) -> np.ndarray:
     heads = {"q_proj": config.num_heads, "k_proj": config.key_heads}
     part = name.split(".")[-2]
     if kind == "llama" and part in heads:
@@ -111,8 +112,9 @@ def _as_stored(name: str, values, *, config: llama.Config, kind: str) -> np.ndar
     return values + 1 if kind.startswith("gemma") and "norm" in name else values
 
 
-def _stretched(config: llama.Config) -> np.ndarray:
-    """Returns the divisor of each frequency, by the three bands of Llama 3's paper."""
+def _rope_divisors(config: llama.Config) -> np.ndarray:
+    """Returns the divisor of each frequency, with the three bands of Llama 3's
+    paper."""
     factor, low, high, positions = config.rotation.stretch
     divisors = []
     for i in range(0, config.head_width, 2):

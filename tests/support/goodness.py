@@ -1,4 +1,4 @@
-"""Interleaved texts of two settings, for `specjax.exactness.goodness`.
+"""Interleaved texts with two settings, for `specjax.exactness.goodness`.
 
 The law is worked out in float64 from the tables that decode, never sampled. Seeds are
 fixed, so that a false alarm is met once, when a seed is chosen.
@@ -23,8 +23,8 @@ SETTINGS = (Sampling(1.0, top_k=4), Sampling(0.7, top_k=3))
 
 
 def p_value(texts: np.ndarray, laws: tuple[np.ndarray, np.ndarray]) -> float:
-    """Returns the p-value of all these tests as one, of texts [N, n] whose rows take
-    turns with `laws`."""
+    """Returns one p-value for all these tests, of texts [N, n] whose rows alternate
+    between `laws`."""
     even, odd = texts[::2], texts[1::2]
     each = text_p_values(even, laws[0]) + text_p_values(odd, laws[1])
     return bonferroni([*each, neighbours_p_value(even, odd, laws)])
@@ -41,8 +41,8 @@ def markov_law(logits: np.ndarray, setting: Sampling, n: int = TOKENS) -> np.nda
 
 
 def ask(rows: int, seed: int, n: int = TOKENS) -> tuple[Prompt, Request]:
-    """Returns the request for n tokens after `PROMPT` in each row; rows take turns with
-    `SETTINGS`."""
+    """Returns the request for n tokens after `PROMPT` in each row; rows alternate
+    between `SETTINGS`."""
     prompt = make_prompt([PROMPT] * rows)
     temperature = jnp.array([setting.temperature for setting in SETTINGS])
     top_k = jnp.array([setting.top_k for setting in SETTINGS])

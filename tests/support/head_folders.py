@@ -1,4 +1,4 @@
-"""Folders of heads with arbitrary weights, and their forward passes written out.
+"""Folders of heads with arbitrary weights, and the heads' forward passes written out.
 
 Each pass reads the arrays of a folder by their names and knows nothing else of how they
 are used here. Axes: T tokens, H features of the head, D of the target, A taps, V ids of
@@ -61,7 +61,7 @@ class Draws:
 
 
 def layer_fields(kind: str = "llama") -> dict[str, Any]:
-    """Returns the sizes of a head's layer as config.json has them."""
+    """Returns the sizes of a head's layer, as config.json has them."""
     return {
         "model_type": kind,
         "vocab_size": V,
@@ -77,7 +77,7 @@ def layer_fields(kind: str = "llama") -> dict[str, Any]:
 
 
 def write(folder: Path, fields: dict[str, Any], arrays: dict, name: str) -> Path:
-    """Writes config.json and the arrays under a file's name."""
+    """Writes config.json, and the arrays to a file with this name."""
     folder.mkdir(exist_ok=True)
     save_file(arrays, folder / name)
     (folder / "config.json").write_text(json.dumps(fields))
@@ -128,7 +128,7 @@ def write_eagle3(
 
 
 def write_eagle(folder: Path, **fields: Any) -> Path:
-    """Writes a head of EAGLE-1 and 2, which repeats its target's embedding."""
+    """Writes a head of EAGLE-1 or 2, which repeats its target's embedding."""
     draws = Draws()
     arrays = {
         "embed_tokens.weight": np.array(target().params["embedding"]),
@@ -152,7 +152,7 @@ def write_medusa(
     vocab: int = V,
     **fields: Any,
 ) -> Path:
-    """Writes Medusa's heads, of which config.json says one less than there are."""
+    """Writes Medusa's heads; config.json says one head less than there are."""
     draws, arrays = Draws(), {}
     for i in range(heads):
         for j in range(MEDUSA_LAYERS):
@@ -183,7 +183,7 @@ def write_blockwise(folder: Path, **fields: Any) -> Path:
 
 
 def change(folder: Path, **fields: Any) -> None:
-    """Writes config.json with other fields; `...` takes one out."""
+    """Changes fields of config.json; `...` removes a field."""
     stated = json.loads((folder / "config.json").read_text()) | fields
     kept = {name: value for name, value in stated.items() if value is not ...}
     (folder / "config.json").write_text(json.dumps(kept))
@@ -204,8 +204,8 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
-def turned(x: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Rotary positions of x [T, heads, WIDTH]."""
+def rotate(x: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Returns x [T, heads, WIDTH] with rotary positions."""
     angle = places[:, None, None] * BASE ** (-np.arange(0, WIDTH, 2) / WIDTH)
     a, b = np.split(x, 2, axis=-1)
     cos, sin = np.cos(angle), np.sin(angle)
@@ -227,7 +227,7 @@ def layer(
         q = norm(q, w[f"{one}.self_attn.q_norm.weight"])
         k = norm(k, w[f"{one}.self_attn.k_norm.weight"])
     places = np.arange(len(x))
-    q, k = turned(q, places), turned(k, places)
+    q, k = rotate(q, places), rotate(k, places)
     k, v = (np.repeat(each, HEADS // KEYS, axis=1) for each in (k, v))
     scores = np.einsum("thd,shd->hts", q, k) / np.sqrt(WIDTH)
     scores = np.where(np.tri(len(x), dtype=bool), scores, -np.inf)
@@ -247,7 +247,7 @@ def layer(
 def eagle3_logits(
     folder: Path, embedding: np.ndarray, taps: list[np.ndarray], text: list[int]
 ) -> np.ndarray:
-    """Returns [K]."""
+    """Returns the logits [K] of the next token."""
     flags, w = weights(folder)
     one = ONE if f"{ONE}.hidden_norm.weight" in w else "midlayer"
     flags = flags.get("eagle_config", {}) | flags
@@ -270,7 +270,8 @@ def eagle3_logits(
 def eagle_logits(
     folder: Path, tables: dict[str, np.ndarray], last: np.ndarray, text: list[int]
 ) -> np.ndarray:
-    """Returns [V], by the embedding in the folder and the target's readout."""
+    """Returns the logits [V], with the embedding in the folder and the target's
+    readout."""
     _, w = weights(folder)
     states = [*last]
     for end in range(len(states) + 1, len(text) + 1):
@@ -281,7 +282,7 @@ def eagle_logits(
 
 
 def medusa_logits(folder: Path, last: np.ndarray, head: int) -> np.ndarray:
-    """Returns [V] of one head after a token's state [D]."""
+    """Returns the logits [V] of one head after a token's state [D]."""
     fields, w = weights(folder)
     x, count = last, fields["medusa_num_layers"]
     for j in range(count):
@@ -293,8 +294,8 @@ def medusa_logits(folder: Path, last: np.ndarray, head: int) -> np.ndarray:
 def blockwise_logits(
     folder: Path, readout: np.ndarray, last: np.ndarray, head: int
 ) -> np.ndarray:
-    """Returns [V] of one head after a token's state [D]; readout: [D, V], the
-    target's."""
+    """Returns the logits [V] of one head after a token's state [D]; readout: [D, V],
+    the target's."""
     _, w = weights(folder)
     hidden = np.maximum(last @ w["in"][:, head] + w["in_bias"][head], 0)
     return (last + hidden @ w["out"][head] + w["out_bias"][head]) @ readout

@@ -1,4 +1,4 @@
-"""Texts of a small bundled pair, drawn by one process or by several on one mesh.
+"""Texts of a small bundled pair, decoded by one process or by several on one mesh.
 
 Run as a module it prints them as JSON: --distributed or "", and a mesh.
 """

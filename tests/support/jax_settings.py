@@ -8,8 +8,8 @@ import jax
 
 
 @contextlib.contextmanager
-def set_to(settings: dict[str, Any]) -> Iterator[None]:
-    """Sets JAX so for a `with` block, and back afterwards."""
+def use_settings(settings: dict[str, Any]) -> Iterator[None]:
+    """Sets settings of JAX for a `with` block, and restores them afterwards."""
     before = {name: jax.config.values[name] for name in settings}
     try:
         for name, value in settings.items():

@@ -28,7 +28,7 @@ CPU = Device("cpu", "cpu")
 
 
 class Backend(NamedTuple):
-    """A device and the backend of kernels there; `interpret` runs it on a CPU."""
+    """A device and its backend of kernels; `interpret` runs the backend on a CPU."""
 
     name: str
     device: Device
@@ -51,8 +51,8 @@ RACES = (
 
 
 def races_found(backend: Backend) -> bool:
-    """Returns whether the last run that looked for races found one; no public name says
-    it."""
+    """Returns whether the last run that looked for races found one; only a private name
+    of JAX says it."""
     if "tpu" in backend.name:
         from jax._src.pallas.mosaic.interpret import interpret_pallas_call as last
 
@@ -70,14 +70,15 @@ def reference(rule: FusedRule = EXACT) -> Callable:
     return lenient.build(rule.lenience, way).verify
 
 
-def fused(
+def build_fused(
     backend: Backend,
     rule: FusedRule = EXACT,
     *,
     tiles: Tiles | None = None,
     verify=None,
 ) -> Fused:
-    """Returns a fused `verify`; small tiles make many blocks of a small vocabulary."""
+    """Returns a fused `verify`; small tiles divide a small vocabulary into many
+    blocks."""
     options = Options(backend.name, rule, tiles, backend.interpret)
     return fuse.build(verify or reference(rule), backend.device, options)
 
@@ -102,9 +103,9 @@ def random_case(
     top_k: tuple[int, ...] = (),
     top_p: tuple[float, ...] = (),
 ) -> Case:
-    """Returns random rows [B, G, V]: temperatures from 0 to 2, ragged drafts drawn from
-    q, and q near p, so that about as many drafts are kept as are not. Rows take turns
-    with the cuts."""
+    """Returns random rows [B, G, V]: temperatures from 0 to 2, ragged drafts sampled
+    from q, and q near p, so that about half of the drafts are kept. Rows alternate
+    between the truncations."""
     batch, gamma, vocab = sizes
     random = np.random.default_rng(seed)
     p = 3 * random.normal(size=(batch, gamma + 1, vocab))
@@ -115,7 +116,9 @@ def random_case(
     sampling = Sampling(jnp.float32(heat), top_k=k, top_p=mass)
     target, draft = jnp.asarray(p, dtype), jnp.asarray(q, dtype)
     u = jnp.float32(random.uniform(size=(batch, gamma, 2)))
-    tokens = drawn(draft, sampling, u) if gamma else jnp.zeros((batch, 0), jnp.int32)
+    tokens = (
+        draw_tokens(draft, sampling, u) if gamma else jnp.zeros((batch, 0), jnp.int32)
+    )
     num = jnp.int32(np.resize([gamma, gamma, max(gamma - 1, 0), 0, gamma], batch))
     accept = jnp.float32(random.uniform(size=(batch, gamma)))
     sample = jnp.float32(random.uniform(size=(batch, 2)))
@@ -123,28 +126,29 @@ def random_case(
 
 
 @jax.jit
-def drawn(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
-    """Draws tokens [B, G] from logits [B, G, V], by uniforms [B, G, 2]."""
+def draw_tokens(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
+    """Draws tokens [B, G] from logits [B, G, V] with uniforms [B, G, 2]."""
     law, rows = probs.standardize(logits, sampling), jnp.zeros(u.shape[0], jnp.int32)
     each = [probs.sample(probs.take(law, rows + g), u[:, g]) for g in range(u.shape[1])]
     return jnp.stack(each, axis=1)
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "certain"))
-def expected(case: Case, rule: FusedRule = EXACT, certain: bool = False):
-    """Returns the reference's verdict, jitted as it is in use."""
-    target, law = laws_of(case)
+def reference_verdict(case: Case, rule: FusedRule = EXACT, certain: bool = False):
+    """Returns the reference's verdict, compiled as in use."""
+    target, law = reference_laws(case)
     draft = Draft(case.tokens, case.num, None if certain else law)
     return reference(rule)(target, draft, case.noise, keep_residual=True)
 
 
-def laws_of(case: Case) -> list[Law]:
+def reference_laws(case: Case) -> list[Law]:
     """Returns the target's law and the draft's, as the reference reads them."""
     return [probs.standardize(x, case.sampling) for x in (case.target, case.draft)]
 
 
 def verdicts(fused: Fused, draft_law: str = "known"):
-    """Builds (Case) -> a fused verdict, one program for all cases of a shape.
+    """Builds a function (Case) -> the fused verdict, one program for all cases of a
+    shape.
 
     draft_law: "known", as a drafter leaves it, "deferred" or "certain".
     """
@@ -155,7 +159,7 @@ def verdicts(fused: Fused, draft_law: str = "known"):
         if draft_law != "certain" and case.tokens.shape[1]:
             law = fused.law(case.draft, case.sampling)
             if draft_law == "known":
-                law = laws_of(case)[1]
+                law = reference_laws(case)[1]
         draft = Draft(case.tokens, case.num, law)
         target = fused.law(case.target, case.sampling)
         return fused.verify(target, draft, case.noise, keep_residual=True)
@@ -164,8 +168,7 @@ def verdicts(fused: Fused, draft_law: str = "known"):
 
 
 def check_same(verdict, wanted) -> None:
-    """Checks that tokens are the same, and chances too but for the rounding of a
-    sum."""
+    """Checks that tokens are equal, and probabilities up to the rounding of a sum."""
     np.testing.assert_array_equal(verdict.num_accepted, wanted.num_accepted)
     np.testing.assert_array_equal(verdict.tokens, wanted.tokens)
     near = dict(rtol=1e-5, atol=1e-6)
@@ -173,9 +176,9 @@ def check_same(verdict, wanted) -> None:
     np.testing.assert_allclose(verdict.residual, wanted.residual, **near)
 
 
-def certified(fused: Fused, deferred: bool = False) -> Verifier:
-    """Returns a verifier whose `verify` is fused, for vocabularies below a kernel's
-    least: padded to BLOCK ids that no law has.
+def build_padded(fused: Fused, deferred: bool = False) -> Verifier:
+    """Returns a verifier whose `verify` is fused, for vocabularies smaller than a
+    kernel's least size: padded to BLOCK ids to which no law gives probability.
 
     deferred: nothing is known of the target.
     """

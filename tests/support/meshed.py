@@ -1,4 +1,5 @@
-"""Small pairs decoded on one device and on meshes of eight that a CPU acts as.
+"""Small pairs are decoded on one device and on meshes of eight devices, which a CPU
+simulates.
 
 Run as a module it prints, as JSON, what functions give that `tests.test_mesh` names,
 each with its arguments and a + between them.
@@ -51,7 +52,7 @@ from tests.support import (
     tiny_llama,
     tiny_t5,
 )
-from tests.support.tiny import rounded
+from tests.support.tiny import quantize_params
 
 GAMMA, NEW, GPT_VOCAB = 2, 8, 4096
 # Matrices that eight devices divide; ids that fill no whole number of blocks of each.
@@ -84,16 +85,16 @@ def pair(family: str) -> tuple[Pretrained, DraftSource]:
     be compiled again."""
     config, weights = FAMILIES[family]
     target = weights(config, 2)
-    draft = tiny.mixed(target, weights(config, 52), 0.1)
+    draft = tiny.add_share(target, weights(config, 52), 0.1)
     model, dtype = families.build(config), "float32"
     if family == "int8":
-        target, draft, dtype = rounded(target), rounded(draft), "int8"
+        target, draft, dtype = quantize_params(target), quantize_params(draft), "int8"
     named = ("target", target), ("draft", draft)
     loaded = [Pretrained(name, config, model, it, dtype) for name, it in named]
     return loaded[0], model_source(loaded[1])
 
 
-def branched(draft: DraftSource) -> DraftSource:
+def branch(draft: DraftSource) -> DraftSource:
     """Returns a draft of trees by the same model."""
 
     def build(gamma, draw):
@@ -104,37 +105,37 @@ def branched(draft: DraftSource) -> DraftSource:
 
 @functools.cache
 def make_batch(family: str) -> tuple[Prompt, Request]:
-    """Returns eight rows, to be made as a pair is."""
+    """Returns the prompts and the request of eight rows."""
     inputs = [[3, 4, 5], [6]] * 4 if family == "t5" else None
     prompt, sampling = make_prompt(TEXTS, inputs), make_sampling(8, 1.0, top_p=0.95)
     sampling = sampling._replace(temperature=jnp.float32(HEATS))
     return prompt, make_request(jax.random.key(0), prompt, NEW, sampling)
 
 
-def placed(family: str, trees: bool = False) -> costs.Pair:
+def place(family: str, trees: bool = False) -> costs.Pair:
     slots = max(map(len, TEXTS)) + NEW + len(PARENT) + 1
     target, draft = pair(family)
     if not trees:
         return costs.Pair(*place_pair(target, draft), slots)
     kernels = fused.reference(recursive.verifier)
-    return costs.Pair(*place_pair(target, branched(draft)), slots, kernels)
+    return costs.Pair(*place_pair(target, branch(draft)), slots, kernels)
 
 
 def decode_texts(text: str, family: str) -> generate.Output:
     trees, family = family == "trees", family.replace("trees", "gpt")
     _, batch = pair(family), make_batch(family)
     with mesh.using(text):
-        decode = costs.decode(placed(family, trees), GAMMA)
+        decode = costs.decode(place(family, trees), GAMMA)
         return jax.device_get(decode(*mesh.rows(batch)))
 
 
 def step_text(text: str, family: str = "gpt") -> str:
-    """Returns the compiled code of a step; of trees, without the selection of the
+    """Returns the compiled code of a step; for trees, without the selection of the
     target's ids."""
     trees, family = family == "trees", family.replace("trees", "gpt")
     _, batch = pair(family), make_batch(family)
     with mesh.using(text):
-        case, (prompt, request) = placed(family, trees), mesh.rows(batch)
+        case, (prompt, request) = place(family, trees), mesh.rows(batch)
         if trees:
             sampling = request.sampling._replace(top_p=None)
             request = request._replace(sampling=sampling)
@@ -143,13 +144,13 @@ def step_text(text: str, family: str = "gpt") -> str:
         return step.lower(case.params(GAMMA), request, state).compile().as_text()
 
 
-def drawn(text: str, family: str) -> list:
-    """Returns what is wrong with the draws of a step on a mesh, and of how many
+def find_draw_problems(text: str, family: str) -> list:
+    """Returns the problems with the draws of a step on a mesh, and the number of
     keys."""
     trees, family = family == "trees", family.replace("trees", "gpt")
     pair(family)
     with mesh.using(text):
-        case = placed(family, trees)
+        case = place(family, trees)
         decoder = case.decoder(GAMMA)
         sizes = decoder.drafter.gamma, case.target.vocab
         prompt, key = draws.make_requests(*sizes, requests=4)
@@ -161,28 +162,29 @@ def drawn(text: str, family: str) -> list:
 # The certificate of a law that lies over two devices.
 
 
-def halved(law: Law) -> Law:
+def halve_vocab(law: Law) -> Law:
     spec = PartitionSpec(*[None] * (law.logits.ndim - 1), mesh.MODEL)
     split = jax.lax.with_sharding_constraint(law.logits, spec)
     return law._replace(logits=split)
 
 
-def plain(law: Law) -> Law:
+def keep_as_is(law: Law) -> Law:
     return law
 
 
 def added_twice(law: Law) -> Law:
-    """Makes a mistake: devices add up a sum that each of them already has whole."""
+    """Makes a mistake: devices add up a sum that each of them already has
+    completely."""
     return law._replace(lse=law.lse + jnp.log(2))
 
 
 def verify(read, law: Law, draft: Draft, noise, keep_residual: bool = False) -> Verdict:
-    draft = draft._replace(law=halved(draft.law))
-    return token.verify(read(halved(law)), draft, noise, keep_residual)
+    draft = draft._replace(law=halve_vocab(draft.law))
+    return token.verify(read(halve_vocab(law)), draft, noise, keep_residual)
 
 
-def by_ids(law: Law) -> Law:
-    """Returns the law as devices hold it by their ids, by a kernel."""
+def read_by_ids(law: Law) -> Law:
+    """Returns the law as devices hold it by ids, read by a kernel."""
     argmax = (law.scale == 1) & (law.tau == law.top) & (law.lse == 0)
     heat = jnp.where(argmax, 0.0, 1 / law.scale)[:, 0]
     name, tiles, interpret = KERNEL
@@ -194,7 +196,7 @@ def by_ids(law: Law) -> Law:
     return Law(law.logits, *jax.shard_map(whole, **where)(even, heat))
 
 
-def certified(read) -> certify.Certificate:
+def certify_on_mesh(read) -> certify.Certificate:
     rule = token.verifier._replace(verify=functools.partial(verify, read))
     fixture, gamma, _ = mutants.trials()["random"]
     with jax.set_mesh(mesh.build(mesh.Layout(model=2))):
@@ -202,17 +204,20 @@ def certified(read) -> certify.Certificate:
 
 
 def certificates() -> list[list[certify.Certificate]]:
-    """Returns the certificates of a right law and a wrong one, by either way to sum
+    """Returns the certificates of a right law and a wrong one, for both ways to sum
     it."""
-    summed, by_kernel = [*map(certified, (plain, added_twice))], [certified(by_ids)]
+    summed, by_kernel = (
+        [*map(certify_on_mesh, (keep_as_is, added_twice))],
+        [certify_on_mesh(read_by_ids)],
+    )
     # The mistake: a device takes the sum of its own ids for that of all.
     with mock.patch.object(parts.lax, "psum", lambda x, axis: x):
-        return [summed, [*by_kernel, certified(by_ids)]]
+        return [summed, [*by_kernel, certify_on_mesh(read_by_ids)]]
 
 
 def kernels(*layouts: str) -> list:
-    """Returns what an interpreted kernel verifies and draws on each layout, beside the
-    reference."""
+    """Returns what an interpreted kernel verifies and draws on each layout, with the
+    reference first."""
     backend = kernel_cases.BACKENDS[2]
     _, tiles, interpret = KERNEL
     fuse.wire = functools.partial(
@@ -244,14 +249,15 @@ def kernels(*layouts: str) -> list:
     return found
 
 
-def heard(kind: str, *layouts: str) -> list:
-    """Returns what is written down of sounds on each layout, by a draft of this
-    kind."""
+def compare_transcripts(kind: str, *layouts: str) -> list:
+    """Returns the transcripts of sounds on each layout, with a draft of this kind."""
     with tempfile.TemporaryDirectory() as folder:
         names = speech_folders.folders(Path(folder))
         pair = pairs.load_pair(names["target"], names[kind])
     if kind != "few":
-        pair = pair._replace(target=even(pair.target), draft=even(pair.draft))
+        pair = pair._replace(
+            target=with_even_vocab(pair.target), draft=with_even_vocab(pair.draft)
+        )
     rng = np.random.default_rng(0)
     features = np.float32(rng.standard_normal((3, 300, 4)))
     prompts = [tokens.prompt(pair.tokens, "en", timestamps=False)] * 3
@@ -264,8 +270,9 @@ def heard(kind: str, *layouts: str) -> list:
     return found
 
 
-def even(model: Pretrained) -> Pretrained:
-    """Returns a Whisper with one more time, so that two devices divide its ids."""
+def with_even_vocab(model: Pretrained) -> Pretrained:
+    """Returns a Whisper with one more time token, so that two devices can divide its
+    ids."""
     table = model.params["decoder"]["embedding"]
     table = jnp.concatenate([table, table[-1:]])
     decoder = model.params["decoder"] | {"embedding": table}
@@ -274,9 +281,9 @@ def even(model: Pretrained) -> Pretrained:
     return model._replace(config=config, params=params, model=families.build(config))
 
 
-def compared(family: str, *layouts: str) -> dict:
-    """Returns the drafted tokens that were accepted, [B], and the layouts that wrote
-    anything else."""
+def compare_texts(family: str, *layouts: str) -> dict:
+    """Returns the numbers of drafted tokens that were accepted, [B], and the layouts
+    that wrote anything else."""
     one = decode_texts("", family)
     others = {text: decode_texts(text, family) for text in layouts}
     differ = [
@@ -288,8 +295,8 @@ def compared(family: str, *layouts: str) -> dict:
 
 
 def texts(*layouts: str) -> list:
-    """Returns what `generate_text` writes of four prompts on each layout, whole and by
-    its pieces."""
+    """Returns what `generate_text` writes for four prompts on each layout, as a whole
+    and in pieces."""
     with tempfile.TemporaryDirectory() as folder:
         target, draft = text_folders.code_pair(Path(folder), CODE)
     calls = dict(temperature=1.0, new_tokens=NEW, gamma=GAMMA)
@@ -305,9 +312,10 @@ def texts(*layouts: str) -> list:
     return found
 
 
-def trained(one: str, other: str) -> list:
-    """Returns both runs by two optimisers; the second goes on where the first was at
-    its plateau. share: of what the optimiser keeps, on one device."""
+def compare_training(one: str, other: str) -> list:
+    """Returns both runs with two optimizers; the second run continues where the first
+    one reached its plateau. share: the part of the optimizer's state that is on one
+    device."""
     rng = np.random.default_rng(0)
     documents = [[1, *rng.integers(3, 16, rng.integers(3, 20)), 2] for _ in range(30)]
     data = language.stream(documents)

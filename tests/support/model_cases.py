@@ -1,4 +1,4 @@
-"""Every family of models, for the tests that all share: add a `Case` here.
+"""Every family of models, for the tests that they share: add a `Case` here.
 
 Each has a world of two layers, whose early exit is the first, and reads the same texts.
 Axes: B rows, T tokens, I input tokens, S cache slots, V vocabulary.
@@ -33,7 +33,7 @@ INPUTS = t5.Inputs(*pad(SOURCES))
 
 
 class Case(NamedTuple):
-    """A family of models with its sizes.
+    """A family of models, and its sizes.
 
     module: of the family. whole: (config, params, tokens, inputs) -> logits without a
     cache. embedding: the path of the table of ids in the parameters. other: a config
@@ -61,13 +61,13 @@ class Case(NamedTuple):
         return self.module.build(config, self.portion)
 
     def call(self, tokens, start, cache, branches: Branches | None = None):
-        """Returns logits [B, T, V] of one call, and the cache."""
+        """Returns logits [B, T, V] of a call, and the cache."""
         weights = self.world().target_weights
         return _program(self)(weights, tokens, start, cache, branches)
 
     def fresh(self, rows: int = B):
         """Returns the cache before the first call."""
-        return _fresh(self, rows)
+        return _initial_cache(self, rows)
 
     def inputs(self, rows: int = B) -> t5.Inputs | Features | None:
         if self.hears:
@@ -80,30 +80,31 @@ class Case(NamedTuple):
         return Prompt(TOKENS[:rows], ZERO[:rows] + T, self.inputs(rows))
 
     def own(self, cache) -> Sequence[KeyValues]:
-        """Returns the layers of a text's cache, without what an encoder gave."""
+        """Returns the layers of a text's cache, without the encoder's part."""
         return cache.own if self.encodes else cache
 
 
 def weights(config: Any, seed: int) -> Any:
-    """Returns random parameters of a config of any family, by its module of tests."""
+    """Returns random parameters for a config of any family, from its module of
+    tests."""
     made = {gpt.Config: tiny, llama.Config: tiny_llama, t5.Config: tiny_t5}
     return (made | {whisper.Config: tiny_whisper})[type(config)].weights(config, seed)
 
 
 @functools.cache
-def _fresh(case: Case, rows: int):
+def _initial_cache(case: Case, rows: int):
     init = jax.jit(case.world().target.init, static_argnums=2)
     return init(case.world().target_weights, case.prompt(rows), SLOTS)
 
 
 @functools.cache
 def _program(case: Case) -> Callable:
-    return compiled(case.world().target)
+    return compile_call(case.world().target)
 
 
-def compiled(model: Model) -> Callable:
-    """Builds (params, tokens, start, cache) -> logits [B, T, V] of one call, and the
-    cache."""
+def compile_call(model: Model) -> Callable:
+    """Builds a function (params, tokens, start, cache) -> logits [B, T, V] of a call,
+    and the cache."""
 
     @jax.jit
     def run(params, tokens, start, cache, branches=None):
@@ -113,18 +114,19 @@ def compiled(model: Model) -> Callable:
     return run
 
 
-def greedy(decoder: Decoder, params: Params, prompt: Prompt, *, new: int) -> Output:
-    """Returns texts of `new` tokens by the largest logits, with at most 7 drafted at
-    once."""
+def write_greedy(
+    decoder: Decoder, params: Params, prompt: Prompt, *, new: int
+) -> Output:
+    """Returns greedy texts of `new` tokens, with at most 7 drafted per call."""
     rows, width = prompt.tokens.shape
     request = make_request(jax.random.key(0), prompt, new, make_sampling(rows, 0.0))
     run = generate.build(decoder, width + new + 8)
     return jax.device_get(run(params, prompt, request))
 
 
-def branches_of(paths: Sequence[Sequence[Sequence[int]]]) -> Branches:
-    """Returns `Branches` of trees, one a row: for each of its nodes, those from a root
-    to it."""
+def make_branches(paths: Sequence[Sequence[Sequence[int]]]) -> Branches:
+    """Returns `Branches` of trees, one per row: for each node, the nodes from a root to
+    it."""
     depth = [[len(path) - 1 for path in row] for row in paths]
     sees = np.zeros((*np.shape(depth), len(depth[0])), bool)
     for row, node in np.ndindex(*np.shape(depth)):
@@ -145,8 +147,8 @@ def whole_t5(config: t5.Config, params, tokens, inputs) -> Array:
 
 
 def whole_whisper(config: whisper.Config, params, tokens, inputs) -> Array:
-    """Returns logits without a cache, by a separate readout where there is one, which
-    never is the case."""
+    """Returns logits without a cache, with a separate readout where there is one, which
+    is never the case."""
     network = whisper.Whisper(config)
     features = network.apply({"params": params}, inputs.frames, tokens)
     if "readout" in params:
@@ -184,18 +186,18 @@ MODULES = tuple({case.module: case for case in CASES}.values())
 
 
 @functools.cache
-def whole(case: Case) -> np.ndarray:
+def whole_text_logits(case: Case) -> np.ndarray:
     """Returns logits [B, T, V] of whole texts, without a cache."""
     run = jax.jit(functools.partial(case.whole, case.config))
     return np.asarray(run(case.world().target_weights, TOKENS, case.inputs()))
 
 
-def close(actual, expected, atol: float = 1e-4) -> None:
+def assert_close(actual, expected, atol: float = 1e-4) -> None:
     np.testing.assert_allclose(actual, expected, atol=atol)
 
 
-def differs(logits, other) -> np.ndarray:
-    """Returns for each token whether any logit differs, of an id that every family
+def differ_by_token(logits, other) -> np.ndarray:
+    """Returns for each token whether any logit differs, for the ids that every family
     has."""
     logits, other = (np.asarray(each)[..., :IDS] for each in (logits, other))
     return np.abs(logits - other).max(-1) > 0.1

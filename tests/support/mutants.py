@@ -1,4 +1,5 @@
-"""Wrong verifiers, each one line away from the right one, that certificates must catch.
+"""Wrong verifiers, each of which differs from the right one in a line, and which
+certificates must catch.
 
 And drafts drawn from another law than they carry; `sampled_mutants` has what only
 sampling sees. Most are bugs that some implementation had. A mutant is the library's own
@@ -101,7 +102,7 @@ WRONG = {
         },
     },
     "block": {
-        "jnp.stack([first, *jax.lax.scan(walk, first, ratio.T)[1]], axis=1)": {
+        "jnp.stack([first, *jax.lax.scan(next_weight, first, ratio.T)[1]], axis=1)": {
             "the last ratio is not capped": "OLD.at[:, -1].set("
             "jnp.minimum(1.0, jnp.prod(ratio, axis=1)))"
         },
@@ -131,7 +132,7 @@ WRONG = {
     },
     "match": {
         f"keep(target, draft, {OWN}, keep_residual)": {
-            "draws again on a mismatch": "drawn_again(OLD, draft, p,"
+            "draws again on a mismatch": "draw_again(OLD, draft, p,"
             " noise.sample[:, 0, ::-1])"
         },
         OWN: {
@@ -193,7 +194,8 @@ WRONG = {
         },
     },
 }
-# Of Algorithm 1 too: the draft is not what it should be, by `spoiled` or its fixture.
+# Of Algorithm 1 too: the draft is not what it should be, by `spoil_draft` or its
+# fixture.
 DRAFTS = {
     "accepts by q sharpened": "random",
     "drops a drafted token for its value": "random",
@@ -230,7 +232,7 @@ CHECKS = {
 }
 
 
-def mutants_of(rule: str, names: Iterable[str]) -> Iterator[Mutant]:
+def list_mutants(rule: str, names: Iterable[str]) -> Iterator[Mutant]:
     fixtures = dict.fromkeys(names, TREES.get(rule, "random")) | FIXTURES | DRAFTS
     for name in names:
         yield Mutant(name, CHECKS.get(name, "law"), fixtures[name], rule)
@@ -239,20 +241,21 @@ def mutants_of(rule: str, names: Iterable[str]) -> Iterator[Mutant]:
 MUTANTS = tuple(
     mutant
     for rule, others in WRONG.items()
-    for mutant in mutants_of(rule, [*itertools.chain(*others.values())])
+    for mutant in list_mutants(rule, [*itertools.chain(*others.values())])
 )
-MUTANTS += (*mutants_of("token", DRAFTS),)
+MUTANTS += (*list_mutants("token", DRAFTS),)
 NUMBERS = {name: i for i, name in enumerate(("", *(each.name for each in MUTANTS)))}
 
 
 @functools.cache
 def trials() -> dict[str, fixtures.Trial]:
-    """Returns the trials of the certificate by name, and drafts of another law."""
+    """Returns the trials of the certificate by name, and trials with drafts of another
+    law."""
     every = [*fixtures.trials(), *fixtures.tree_trials()]
     known = {trial.fixture.name: trial for trial in every}
     plain = known["random"].fixture
 
-    def rounded(prefix: tuple) -> np.ndarray:
+    def round_law(prefix: tuple) -> np.ndarray:
         q = np.float64(np.asarray(reference(plain.draft(prefix), Sampling(1.0)), "f4"))
         q = np.float64(jnp.asarray(q, jnp.bfloat16))
         return q / q.sum()
@@ -261,7 +264,7 @@ def trials() -> dict[str, fixtures.Trial]:
         "drawn by argmax": lambda x: reference(plain.draft(x), Sampling(0.0)),
         "drawn sharper": lambda x: reference(plain.draft(x), Sampling(0.7)),
         "drawn from the top 2": lambda x: reference(plain.draft(x), Sampling(1.0, 2)),
-        "drawn in bfloat16": rounded,
+        "drawn in bfloat16": round_law,
     }.items():
         wrong = plain._replace(drawn=law)
         known[name] = known["random"]._replace(fixture=wrong)
@@ -272,21 +275,20 @@ def trials() -> dict[str, fixtures.Trial]:
 
 
 def overwritten(p: Array, q: Array) -> Array:
-    """Returns p where the acceptance wrote its ratio over it, which the residual then
-    reads."""
+    """Returns the residual of a rule that writes the ratio of the acceptance over p."""
     return jnp.maximum(p / jnp.where(q > 0, q, 1.0) - q, 0.0)
 
 
 def bonus(draft: Draft, n: Array, p: Array, wrong: Callable) -> Array:
-    """Returns p [B, V] of a rejected token; after a whole draft, what is wrong of the
-    last q."""
+    """Returns p [B, V] at a rejected token, and `wrong` of the last q after a whole
+    draft."""
     q = token.rejected_law(draft._replace(num=draft.num + 1), n, p.shape[-1])
     return jnp.where((n < draft.num)[:, None], p, wrong(q))
 
 
 def cut_short(verdict: Verdict, draft: Draft) -> Verdict:
-    """Puts the extra token in the place of the last one of a draft that is kept
-    whole."""
+    """Puts the extra token in the place of the last token of a draft that is kept
+    completely."""
     n = verdict.num_accepted
     whole = (n == draft.num) & (n > 0)
     last = jnp.take_along_axis(draft.tokens, (n - whole)[:, None], axis=1)
@@ -298,12 +300,12 @@ def cut_short(verdict: Verdict, draft: Draft) -> Verdict:
 
 
 def or_p(weights: Array, p: Array) -> Array:
-    """Returns weights [B, V], or p where nothing is left to draw from."""
+    """Returns weights [B, V], or p where no weight is left."""
     weights = jnp.maximum(weights, 0.0)
     return jnp.where(weights.any(axis=1, keepdims=True), weights, p)
 
 
-def drawn_again(verdict: Verdict, draft: Draft, p: Array, u: Array) -> Verdict:
+def draw_again(verdict: Verdict, draft: Draft, p: Array, u: Array) -> Verdict:
     n = verdict.num_accepted
     own = p[jnp.arange(n.size), n]
     tokens = token.emit(draft, n, probs.pick(own, u))
@@ -311,7 +313,7 @@ def drawn_again(verdict: Verdict, draft: Draft, p: Array, u: Array) -> Verdict:
 
 
 def or_draft(y: Array, draft: Draft, p: Array) -> Array:
-    """Returns the target's own tokens, or drafted ones that are as likely."""
+    """Returns the target's own tokens, or drafted tokens with the same probability."""
     gamma = draft.tokens.shape[1]
     ids = jnp.stack([draft.tokens, y[:, :gamma]], axis=-1)
     drafted, own = jnp.moveaxis(jnp.take_along_axis(p[:, :gamma], ids, axis=-1), -1, 0)
@@ -319,16 +321,16 @@ def or_draft(y: Array, draft: Draft, p: Array) -> Array:
 
 
 def with_draft(verdict: Verdict, draft: Draft) -> Verdict:
-    """Emits the rejected token."""
+    """Emits the rejected token instead of another one."""
     drafted, n = jnp.pad(draft.tokens, ((0, 0), (0, 1))), verdict.num_accepted[:, None]
     there = (jnp.arange(drafted.shape[1]) == n) & (n < draft.num[:, None])
     return verdict._replace(tokens=jnp.where(there, drafted, verdict.tokens))
 
 
-HELPERS = (overwritten, bonus, cut_short, or_p, drawn_again, or_draft, with_draft)
+HELPERS = (overwritten, bonus, cut_short, or_p, draw_again, or_draft, with_draft)
 
 
-def spoiled(draft: Draft, either: Callable) -> Draft:
+def spoil_draft(draft: Draft, either: Callable) -> Draft:
     """Returns a draft that is wrong before Algorithm 1 looks at it."""
     law, gamma = draft.law, draft.tokens.shape[1]
     if law is None or isinstance(law.logits, Table):
@@ -349,17 +351,18 @@ def spoiled(draft: Draft, either: Callable) -> Draft:
 # Rules with one expression replaced, by the number of a mutant; 0 breaks nothing.
 
 
-def swapped(wrong, right, others: dict):
-    """Returns `right`, an array or a tree of them, or what the mutant `wrong` has
-    there."""
+def swap(wrong, right, others: dict):
+    """Returns `right`, an array or a tree of arrays, or what the mutant `wrong` has in
+    its place."""
     for name, other in others.items():
         here = wrong == NUMBERS[name]
         right = jax.tree.map(lambda a, b, h=here: jnp.where(h, b, a), right, other)
     return right
 
 
-class Either(ast.NodeTransformer):
-    """Puts a choice in the place of each expression that some mutant has otherwise.
+class ChooseMutant(ast.NodeTransformer):
+    """Replaces each expression that some mutant changes by a choice between its
+    versions.
 
     others: of each, what stands there by the name of a mutant.
     """
@@ -381,10 +384,11 @@ class Either(ast.NodeTransformer):
 
 
 @functools.cache
-def mutated(rule: str) -> dict:
-    """Returns the names of a rule's file in which `either` is to be put."""
+def mutated_names(rule: str) -> dict:
+    """Returns the names in a rule's file, with a call of `either` in place of each
+    expression that a mutant changes."""
     module, others = import_module(f"specjax.verifiers.{rule}"), WRONG[rule]
-    put = Either(others)
+    put = ChooseMutant(others)
     tree = put.visit(ast.parse(inspect.getsource(module)))
     assert put.met == {*others}, (rule, {*others} - put.met)  # not in the file any more
     names = {"__name__": module.__name__, **{each.__name__: each for each in HELPERS}}
@@ -393,19 +397,19 @@ def mutated(rule: str) -> dict:
     return names
 
 
-def decided(rule: str, wrong, target: Law, draft: Draft, noise) -> Verdict:
-    either = functools.partial(swapped, wrong)
-    draft = spoiled(draft, either) if rule == "token" else draft
-    names = mutated(rule)
+def decide(rule: str, wrong, target: Law, draft: Draft, noise) -> Verdict:
+    either = functools.partial(swap, wrong)
+    draft = spoil_draft(draft, either) if rule == "token" else draft
+    names = mutated_names(rule)
     names["either"] = either
     return names["verifier"].verify(target, draft, noise, True)
 
 
 def build(name: str) -> Verifier:
-    """Returns the mutant of Algorithm 1 of this name."""
+    """Returns the mutant of Algorithm 1 with this name."""
 
     def verify(target: Law, draft: Draft, noise: token.Noise, keep_residual=False):
-        verdict = decided("token", NUMBERS[name], target, draft, noise)
+        verdict = decide("token", NUMBERS[name], target, draft, noise)
         return verdict if keep_residual else verdict._replace(residual=None)
 
     return Verifier(token.noise, verify)
@@ -417,14 +421,14 @@ CHOSEN = contextvars.ContextVar("the number that the noise of a certificate hold
 
 
 @functools.cache
-def numbered(rule: str) -> tuple[Verifier, Claim]:
+def number_mutants(rule: str) -> tuple[Verifier, Claim]:
     right, claim = verifiers.find(rule), CLAIMS[rule]
 
     def noise(key: Array, start: Array, gamma: int, vocab: int) -> tuple:
         return right.noise(key, start, gamma, vocab), jnp.zeros_like(start)
 
     def verify(target: Law, draft: Draft, noise: tuple, keep_residual=False):
-        return decided(rule, noise[1][0], target, draft, noise[0])
+        return decide(rule, noise[1][0], target, draft, noise[0])
 
     def cells(situation, dtype: str):
         right = claim.cells(situation, dtype)
@@ -435,13 +439,13 @@ def numbered(rule: str) -> tuple[Verifier, Claim]:
 
 
 @functools.cache
-def certified(name: str, rule: str, fixture: str) -> certify.Certificate:
-    """Certifies texts of three tokens; `name` "" breaks nothing.
+def certify_mutant(name: str, rule: str, fixture: str) -> certify.Certificate:
+    """Certifies texts of three tokens; the `name` "" is the right rule.
 
     Mutants are of definitions: what compiled code computes instead is compared with
     these elsewhere, and certified as it is.
     """
-    (of, gamma, _), (verifier, claim) = trials()[fixture], numbered(rule)
+    (of, gamma, _), (verifier, claim) = trials()[fixture], number_mutants(rule)
     CHOSEN.set(NUMBERS[name] if of.drawn is None else 0)  # else the draft is wrong
     with native.products(native.XLA):
         return certify.certify(verifier, of, gamma, 3, claim)

@@ -1,4 +1,4 @@
-"""A target whose hidden states a head can copy, and the heads that do.
+"""A target whose hidden states a head can copy, and heads that copy them.
 
 The state of a token is that of the token before it times `step`, an orthogonal matrix,
 and its own embedding, whose entries are 1 and -1. So every state depends on the whole
@@ -17,7 +17,7 @@ import numpy as np
 from specjax.drafters import eagle, eagle3, heads, medusa
 from specjax.models import llama
 from specjax.models.blocks import rms_norm
-from specjax.models.tree_mask import first_slot, parents_in
+from specjax.models.tree_mask import first_slot, parent_indices
 from specjax.types import Hidden, Model
 
 V, D, PORTION = 11, 16, 9
@@ -27,7 +27,7 @@ KINDS = "medusa", "blockwise", "eagle", "eagle3", "eagle3_reduced"
 
 
 def build() -> Model:
-    """Returns the target, of the parameters of `weights`."""
+    """Returns the target, whose parameters `weights` returns."""
 
     def init(params, prompt, slots):
         del params
@@ -41,7 +41,7 @@ def build() -> Model:
         for i in range(count):
             before = start + i - 1
             if branches is not None:
-                before = first_slot(branches, start) + parents_in(branches)[:, i]
+                before = first_slot(branches, start) + parent_indices(branches)[:, i]
             last = jnp.where((before < 0)[:, None], 0, cache[rows, before])
             read = jnp.where(before < 0, 1.0, params["reads"])[:, None]
             own = last @ params["step"] + read * params["embedding"][tokens[:, i]]
@@ -61,7 +61,7 @@ def build() -> Model:
 
 
 def readout(params, states):
-    """Returns logits [..., V] of states [..., D]."""
+    """Returns logits [..., V] from states [..., D]."""
     return rms_norm(states) @ params["readout"]
 
 
@@ -86,7 +86,7 @@ def weights(kind: str) -> dict[str, Any]:
 
 
 class Copy(NamedTuple):
-    """A head that copies the target's states.
+    """A head that copies the target's states, with its parameters.
 
     model: the head. params: with those of the target. said: the ids that it says.
     """
@@ -152,7 +152,7 @@ def copy(kind: str, other: float = 0.0) -> Copy:
 
 
 def law(kind: str, head: Copy, text: list[int]) -> np.ndarray:
-    """Returns the law [V] after a text of a head that copies, in float64."""
+    """Returns the law [V] after a text, of a head that copies, in float64."""
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), weights(kind))
     state = np.zeros(D)
     for place, token in enumerate(text):

@@ -50,7 +50,7 @@ OWN, FIRST, PAIR, PLACE = range(4)
 
 
 class Noise(NamedTuple):
-    """How the noise of a rule is wrong.
+    """The way in which the noise of a rule is wrong.
 
     start: 0 for the same in every iteration. by_position: coins of token verification.
     by_iteration: races. shared: one coin. reused: it draws, too.
@@ -65,7 +65,7 @@ class Noise(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """How the draws of a draft are wrong.
+    """The way in which the draws of a draft are wrong.
 
     A draft's uniforms are of slot `slot * i` of the iteration that is named `start *
     length + shift * i`. coin: one uniform for both of a token's. heat: the temperature
@@ -103,9 +103,8 @@ class Mutant(NamedTuple):
     samples: int = 1
 
 
-def unbroken(mutant: Mutant) -> Mutant:
-    """Returns the twin of a mutant: of the same rule and tables, and nothing is
-    wrong."""
+def correct_counterpart(mutant: Mutant) -> Mutant:
+    """Returns the correct counterpart of a mutant, with the same rule and tables."""
     return Mutant("nothing", mutant.verifier, world=mutant.world)
 
 
@@ -163,7 +162,7 @@ EXACT = (
 
 
 def stops_with_its_neighbour(target: Law, draft: Draft, noise: token.Noise):
-    """Decides batches of two rows: keeps what both keep, and then draws from p."""
+    """Decides batches of two rows: keeps what both rows keep, and then draws from p."""
     verdict = token.verify(target, draft, noise)
     n = verdict.num_accepted.reshape(-1, 2).min(1).repeat(2)
     anew = probs.sample(probs.take(target, n), noise.sample)
@@ -184,7 +183,7 @@ def drops_what_the_target_likes_less(target: Law, draft: Draft, noise: token.Noi
 
 
 def decide_by_match(target: Law, draft: Draft, noise: match.Noise):
-    """Decides as `match`, whose noise has one sample more here."""
+    """Decides as `match`, whose noise has one sample more in this module."""
     return match.verify(target, draft, match.Noise(noise.sample[:, :-1]))
 
 
@@ -196,7 +195,7 @@ def draws_again(target: Law, draft: Draft, noise: match.Noise):
 
 
 def cut(draft: Draft, good: Array) -> Draft:
-    """Returns the draft up to its first token that is not good [B, G]."""
+    """Returns the draft up to its first token that is not good; good: [B, G]."""
     before = jnp.sum(jnp.cumprod(good, axis=1), axis=1, dtype=jnp.int32)
     return draft._replace(num=jnp.minimum(draft.num, before))
 
@@ -216,22 +215,22 @@ VERDICTS = *BY_COINS, *BY_SAMPLES, "gumbel"
 # The program: `number`s of a verdict, and the fields of a mutant, are its arguments.
 
 
-def keyed(key: Array, whose) -> Array:
+def wrong_keys(key: Array, whose) -> Array:
     place = jnp.arange(key.size)
     at = jnp.where(whose == FIRST, 0, jnp.where(whose == PAIR, place // 2 * 2, place))
     return jnp.where(whose == PLACE, jax.vmap(jax.random.key)(place), key[at])
 
 
 def decide_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verifier:
-    """Decides by the verdict of a number. coins: how many of BY_COINS it chooses from.
-    others: from those not of it too."""
+    """Decides by the verdict with this number. coins: from how many rules of BY_COINS
+    it chooses. others: whether it chooses from the other rules too."""
 
     def verify(target: Law, draft: Draft, noise: tuple) -> Verdict:
         (key, start), gamma = noise, draft.tokens.shape[1]
         vocab = target.logits.shape[-1]
-        key, start = keyed(key, how.whose), start * how.start
+        key, start = wrong_keys(key, how.whose), start * how.start
 
-        def by_coins():
+        def decide_by_coins():
             right = token.noise(key, start, gamma, vocab)
             places = (start[:, None] + jnp.arange(gamma)).ravel()
             apart = token.noise(key.repeat(gamma), places, 1, vocab).accept
@@ -244,53 +243,57 @@ def decide_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verifi
             each = list(BY_COINS.values())[:coins]
             return jax.lax.switch(number, each, target, draft, own)
 
-        def by_samples():
+        def decide_by_samples():
             own = match.noise(key, start, gamma + 1, vocab)
             each, place = list(BY_SAMPLES.values()), number - len(BY_COINS)
             return jax.lax.switch(place, each, target, draft, own)
 
-        def by_races():
+        def decide_by_races():
             named = jnp.where(how.by_iteration, keys.iteration(key, start), key)
             at = jnp.where(how.by_iteration, 0, start)
             own = gumbel.noise(named, at, gamma, vocab)
             return gumbel.verify(target, draft, own)
 
         if not others:
-            return by_coins()
+            return decide_by_coins()
         kind = (number >= len(BY_COINS)) + jnp.int32(number == len(VERDICTS) - 1)
-        return jax.lax.switch(kind, [by_coins, by_samples, by_races])
+        return jax.lax.switch(
+            kind, [decide_by_coins, decide_by_samples, decide_by_races]
+        )
 
     return Verifier(lambda key, start, gamma, vocab: (key, start), verify)
 
 
 def draw_by(how: Draw, wide: bool) -> Callable:
-    """Returns the wrong draw. wide: a wrong key or uniform alone, by one law a
-    token."""
+    """Returns the wrong draw. wide: draws with a wrong key or uniform alone, from one
+    law per token."""
 
     def draw(key: Array, request: Request, state: State, gamma: int) -> Callable:
         del key
-        own, start = keyed(request.key, how.whose), how.start * state.length
+        own, start = wrong_keys(request.key, how.whose), how.start * state.length
         ahead = state._replace(length=state.length + how.ahead)
 
-        def by_uniforms(logits: Array, slot) -> tuple[Array, Law]:
+        def draw_by_uniforms(logits: Array, slot) -> tuple[Array, Law]:
             named = keys.iteration(own, start + how.shift * slot)
             named = keys.purpose(named, how.purpose)
             u = keys.uniform(named, how.slot * slot, (2,))
             u = jnp.where(how.coin, u[:, :1], u)
             return probs.draw(logits, request.sampling, u)
 
-        def of(logits: Array, slot) -> tuple[Array, Law]:
+        def draw_wrongly(logits: Array, slot) -> tuple[Array, Law]:
             by_race = draw_coupled(own, request, ahead, gamma)
-            ways = [lambda z, of=of: of(z, slot)[0] for of in (by_race, by_uniforms)]
+            ways = [
+                lambda z, of=of: of(z, slot)[0] for of in (by_race, draw_by_uniforms)
+            ]
             chosen = jax.lax.cond(how.race, *ways, logits / how.heat)
             return chosen, probs.standardize(logits, request.sampling)
 
-        return by_uniforms if wide else of
+        return draw_by_uniforms if wide else draw_wrongly
 
     return draw
 
 
-def edited(drafter: Drafter, number) -> Drafter:
+def edit_drafter(drafter: Drafter, number) -> Drafter:
     def draft(key: Array, params, request: Request, state: State):
         right, cache = drafter.draft(key, params, request, state)
         likely = probs.at(right.law, right.tokens) > 0.3
@@ -305,7 +308,7 @@ def decode(wrong: tuple, params: Params, prompt, request, wide: bool = False):
     world, (number, noise, draw, edit) = BLOCKS if wide else WORLD, wrong
     drafter = autoregressive.build(world.draft, GAMMA, draw_by(draw, wide))
     rule = decide_by(number, noise, 2 if wide else 6, not wide)
-    decoder = Decoder(world.target, edited(drafter, edit), rule, POLICY)
+    decoder = Decoder(world.target, edit_drafter(drafter, edit), rule, POLICY)
     return generate.build_loop(decoder, SLOTS)(params, prompt, request)
 
 
@@ -323,7 +326,7 @@ def weights(world: str) -> Params:
 
 @functools.cache
 def laws(world: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the laws of `texts`, in even rows and in odd ones."""
+    """Returns the laws of `texts` in even rows and in odd rows."""
     if world == "blocks":
         logits = tiny.tables(3).target_weights
         return (goodness.markov_law(logits, Sampling(1.0)),) * 2
@@ -339,7 +342,7 @@ def output(mutant: Mutant, seed: int = 0) -> generate.Output:
 
 def texts(mutant: Mutant, seed: int = 0) -> np.ndarray:
     """Returns texts [N, n] of a mutant's loop: ids, or in the world of blocks the block
-    of each."""
+    of each id."""
     ids = goodness.continuations(output(mutant, seed))
     return ids // (BLOCK if mutant.world == "blocks" else 1)
 

@@ -1,4 +1,4 @@
-"""Checkpoints of every format that are read straight to the shards of eight devices.
+"""Checkpoints of every format, read straight to the shards of eight devices.
 
 Run as a module it prints, as JSON, what `tests.checkpoints.test_reading` asks for.
 """
@@ -31,7 +31,7 @@ GPT2 = meshed.GPT._replace(positions=64, learned=True, tied=True)
 
 
 def files(folder: Path) -> dict[str, Path]:
-    """Returns where a target lies, by format."""
+    """Returns the path of a target in each format."""
     llama, gpt, t5 = (meshed.pair(x)[0] for x in ("llama", "gpt", "t5"))
     checkpoints.save(folder / "huggingface", llama, 100_000)
     checkpoints.save(folder / "fused", (GPT2, tiny.weights(GPT2, 2)))
@@ -48,11 +48,11 @@ def files(folder: Path) -> dict[str, Path]:
     }
 
 
-def found(path: Path) -> tuple[Pretrained, Counter]:
-    """Returns what is loaded, and the numbers that were read of each stored array."""
+def load_and_count(path: Path) -> tuple[Pretrained, Counter]:
+    """Returns what is loaded, and how many numbers of each stored array were read."""
     reads, inner = Counter(), archive.reader
 
-    def noted(held, source, *, shape, dtype):
+    def note_reads(held, source, *, shape, dtype):
         def read(name, index):
             values = held.read(name, index)
             reads[name] += values.size
@@ -60,19 +60,19 @@ def found(path: Path) -> tuple[Pretrained, Counter]:
 
         return inner(held._replace(read=read), source, shape=shape, dtype=dtype)
 
-    with mock.patch.object(archive, "reader", noted):
+    with mock.patch.object(archive, "reader", note_reads):
         return checkpoints.load(path), reads
 
 
 def read_to_shards(path: Path) -> dict:
-    """Returns what reading to shards gave.
+    """Returns the results of reading a checkpoint to shards.
 
     same: parameters lie and are as those that are placed afterwards. read: how often
     each number is read, by whatever device.
     """
-    whole, _ = found(path)
+    whole, _ = load_and_count(path)
     with mesh.using(MESH):
-        straight, reads = found(path)
+        straight, reads = load_and_count(path)
         placed = jax.device_put(whole.params, sharding.shardings(whole.config))
         pairs = zip(*map(jax.tree.leaves, (straight.params, placed)), strict=True)
         same = [
@@ -89,7 +89,7 @@ KEPT, OTHERS = "data=2,model=2", ("model=4", "")
 
 
 def state(text: str, step: int) -> TrainState:
-    """Returns a state of `step` on a mesh, or on one device; of other numbers by
+    """Returns a state of `step` on a mesh, or on one device; its numbers depend on the
     step."""
     target = meshed.pair("gpt")[0]
     params = jax.tree.map(lambda leaf: leaf + step, target.params)
@@ -100,7 +100,7 @@ def state(text: str, step: int) -> TrainState:
 
 
 def keep_states(folder: Path) -> dict:
-    """Returns what became of states that were kept.
+    """Returns the results of keeping and reading states.
 
     same: by where it was kept and went on, whether every bit and every place is as it
     would be there. full: the message of a disk that takes no more, and which step is

@@ -1,5 +1,5 @@
-"""Cases that the slow tests run: others of the same test are fast, and each of those
-keeps what the test is there for."""
+"""Marks cases that only the slow tests run: other cases of the same test are fast, and
+each of them still tests what the test is for."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 
-def unless(is_fast: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
-    """Returns the parameters of a test, of which only some are fast.
+def mark_slow_unless(is_fast: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
+    """Returns the parameters of a test, marked as slow where `is_fast` is false.
 
     Args:
       is_fast: whether a case runs among the fast tests too.
@@ -22,7 +22,7 @@ def unless(is_fast: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
     return params
 
 
-def after(count: int, cases: Iterable[Any]) -> list[Any]:
-    """Returns the parameters of a test, of which the first `count` are fast."""
+def mark_slow_after(count: int, cases: Iterable[Any]) -> list[Any]:
+    """Returns the parameters of a test, of which only the first `count` are fast."""
     cases = list(cases)
-    return unless(lambda case: case in cases[:count], cases)
+    return mark_slow_unless(lambda case: case in cases[:count], cases)

@@ -1,5 +1,5 @@
-"""Small folders as of the hub: a Whisper, a draft of it with the same encoder, and one
-with an encoder of its own; a draft with a reduced vocabulary; and recordings."""
+"""Small folders as on the hub: a Whisper, a draft with the same encoder, one with its
+own encoder, a draft with a reduced vocabulary, and recordings."""
 
 import json
 import shutil
@@ -28,15 +28,15 @@ SAID = np.delete(np.arange(TARGET.vocab), np.arange(1, WORDS, 4))  # of a draft
 
 
 def weights(config: whisper.Config, seed: int):
-    """Returns random weights, of which texts are many words and a few times."""
+    """Returns random weights, whose texts have many words and a few times."""
     params = jax.tree.map(np.array, tiny_whisper.weights(config, seed))
     params["decoder"]["norm"]["scale"] /= np.float32(1.5)
     params["decoder"]["embedding"][FIRST:] *= 0.3  # times are many
     return params
 
 
-def near(params, config: whisper.Config, seed: int):
-    """Returns a draft: the first layer, with noise on it, and the same encoder."""
+def make_noisy_draft(params, config: whisper.Config, seed: int):
+    """Returns a draft: the first layer with noise added, and the same encoder."""
     decoder = {k: v for k, v in params["decoder"].items() if k != "layers_1"}
     noise = weights(config, seed)["decoder"]
     mixed = jax.tree.map(lambda a, b: np.float32(0.9 * a + 0.1 * b), decoder, noise)
@@ -61,12 +61,14 @@ def tokenizer(file: Path) -> None:
 
 
 def folders(place: Path) -> dict[str, str]:
-    """Writes the folders and returns their names: target, draft, which shares its
-    encoder, and apart, which has one of its own; and few, a file of the draft with the
-    ids `SAID`."""
+    """Writes the folders and returns their names: "target"; "draft", which shares its
+    encoder; "apart", which has its own; and "few", a file of the draft with the ids
+    `SAID`."""
     target = weights(TARGET, 3)
-    draft = near(target, DRAFT, 7)
-    apart = near(target, DRAFT, 8) | {"encoder": weights(DRAFT, 9)["encoder"]}
+    draft = make_noisy_draft(target, DRAFT, 7)
+    apart = make_noisy_draft(target, DRAFT, 8) | {
+        "encoder": weights(DRAFT, 9)["encoder"]
+    }
     models = {"target": (TARGET, target), "draft": (DRAFT, draft)}
     models["apart"] = DRAFT, apart
     for name, model in models.items():
@@ -88,7 +90,7 @@ def folders(place: Path) -> dict[str, str]:
 
 
 def sound(seconds: float, seed: int = 0) -> np.ndarray:
-    """Returns noise whose loudness and pitch wander."""
+    """Returns noise with a varying loudness and pitch."""
     rng = np.random.default_rng(seed)
     time = np.arange(round(seconds * logmel.RATE)) / logmel.RATE
     tone = np.sin(2 * np.pi * (300 + 200 * np.sin(time)) * time)
@@ -97,7 +99,7 @@ def sound(seconds: float, seed: int = 0) -> np.ndarray:
 
 
 class Ears:
-    """A stand-in for the detector of speech.
+    """Replaces the detector of speech.
 
     size: of its chunks. likely: the chunks that it has heard -> how likely the last is
     speech.

@@ -1,4 +1,4 @@
-"""Folders as T5X has written them, in every layout that it has had, and what they hold.
+"""Folders as T5X has written them, in every layout that it has had, and their contents.
 
 Native ones are written by flax and tensorstore, as T5X does, Orbax's by Orbax; and
 they may be in memory, or in a bucket of Google's storage that a folder stands in for.
@@ -33,18 +33,18 @@ LAYER = re.compile(r"(encoder|decoder)/layers_\d+/(.+)")
 
 
 def arrays(config=CONFIG, dtype="float32"):
-    """Returns parameters by name, no two of them alike."""
+    """Returns parameters by name, all of them different."""
     flat = flatten_dict(t5.abstract_params(config), sep="/")
     rng = np.random.default_rng(0)
     return {n: rng.normal(size=s.shape).astype(dtype) for n, s in flat.items()}
 
 
-def nested(flat):
+def nest(flat):
     return unflatten_dict(flat, sep="/")
 
 
 def zarr(folder, name, array, *, chunks=None, **kvstore):
-    """Writes one array as T5X does and returns what T5X leaves in its tree."""
+    """Writes an array as T5X does, and returns what T5X keeps in its tree."""
     metadata = {"chunks": list(chunks or array.shape), "shape": list(array.shape)}
     metadata["compressor"] = {"id": "gzip", "level": 1}
     spec = {"driver": "zarr", "dtype": array.dtype.name, "metadata": metadata}
@@ -68,27 +68,27 @@ def native(folder, flat, chunks=None):
         target[name] = zarr(
             folder, place, array, chunks=chunks if name == LARGE else None
         )
-    write_tree(folder / "checkpoint", nested(target))
+    write_tree(folder / "checkpoint", nest(target))
     return folder
 
 
 def one_file(folder, flat):
-    write_tree(folder, nested(flat))
+    write_tree(folder, nest(flat))
     return folder
 
 
 def inline(folder, flat):
-    write_tree(folder / "checkpoint", nested(flat))
+    write_tree(folder / "checkpoint", nest(flat))
     return folder
 
 
 def orbax(folder, flat, *, ocdbt=True, root="target"):
-    """Writes a step of a CheckpointManager with T5X's options."""
+    """Writes a step with a CheckpointManager that has T5X's options."""
     options = ocp.CheckpointManagerOptions(
         step_prefix="checkpoint", enable_async_checkpointing=False
     )
     handlers = {"state": ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)}
-    tree = nested({f"{root}/{n}": jnp.asarray(a) for n, a in flat.items()})
+    tree = nest({f"{root}/{n}": jnp.asarray(a) for n, a in flat.items()})
     tree["state"] = {"step": jnp.int32(7)}
     step = int(folder.name.split("_")[1])
     made = dict(options=options, item_handlers=handlers)
@@ -102,7 +102,7 @@ def orbax_folders(folder, flat):
 
 
 def early_orbax(folder, flat):
-    """Writes a folder as Orbax did before it had `_METADATA`."""
+    """Writes a folder as Orbax did before `_METADATA`."""
     orbax(folder, flat, ocdbt=False, root="_optimizer/target")
     state = folder / "state"
     for file in (state / "_METADATA", folder / "_CHECKPOINT_METADATA"):
@@ -111,14 +111,15 @@ def early_orbax(folder, flat):
         file.unlink()
     names = {f"_optimizer/target/{name}" for name in flat} | {"_optimizer/state/step"}
     marks = {n: f"PLACEHOLDER://{n.replace('/', '.')}" for n in names}
-    tree = nested(marks) | {"flax_mutables": None, "params_axes": None}
+    tree = nest(marks) | {"flax_mutables": None, "params_axes": None}
     (state / "checkpoint").write_bytes(serialization.msgpack_serialize(tree))
     return folder
 
 
 def scalable(flat, axis=1, sizes=CONFIG):
-    """Returns arrays as scalable_t5 has them: attention's heads on an axis of their
-    own, and a stack's layers in one array along `axis`, or each apart if that is None.
+    """Returns arrays as scalable_t5 has them: attention's heads on their own axis, and
+    the layers of a stack in one array along `axis`, or in separate arrays if that is
+    None.
     """
     arranged = {}
     for name, array in flat.items():
@@ -139,20 +140,20 @@ def scalable(flat, axis=1, sizes=CONFIG):
 LAYOUTS = (native, one_file, inline, orbax, orbax_folders, early_orbax)
 
 
-def whole(archive, name):
+def read_whole(archive, name):
     return archive.read(name, (slice(None),) * len(archive.arrays[name].shape))
 
 
 def assert_same(archive, flat):
     assert archive.arrays.keys() == flat.keys()
     for name, array in flat.items():
-        content, stored = whole(archive, name), archive.arrays[name]
+        content, stored = read_whole(archive, name), archive.arrays[name]
         assert (content == array).all()
         for each in (content, stored):
             assert (each.dtype, each.shape) == (array.dtype, array.shape)
 
 
-def in_memory(folder, url):
+def copy_to_memory(folder, url):
     """Copies a folder to a memory:// URL."""
     store = t5x_store.folder(url)
     for file in folder.rglob("*"):
@@ -162,9 +163,9 @@ def in_memory(folder, url):
 
 
 @contextmanager
-def in_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
-    """Puts a folder in the place of gs://any-bucket; None may not be read. Yields the
-    names of the objects that were read."""
+def serve_as_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
+    """Makes a folder available as gs://any-bucket; None may not be read. Yields the
+    names of the objects that are read."""
     asked = []
 
     class Bucket(BaseHTTPRequestHandler):
@@ -175,7 +176,7 @@ def in_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
                 self.answer(HTTPStatus.FORBIDDEN, b'{"error": {"message": "no"}}')
                 return
             if not name:
-                self.answer(HTTPStatus.OK, listed(url.query))
+                self.answer(HTTPStatus.OK, list_objects(url.query))
                 return
             asked.append(urllib.parse.unquote(name))
             there = (file := folder / asked[-1]).is_file()
@@ -192,7 +193,7 @@ def in_bucket(folder: Path | None, monkeypatch) -> Iterator[list[str]]:
         def log_message(self, *_):
             pass
 
-    def listed(query: str) -> bytes:
+    def list_objects(query: str) -> bytes:
         fields = dict(urllib.parse.parse_qsl(query))
         first, last = (fields.get(f"{end}Offset", "") for end in ("start", "end"))
         files = (path for path in folder.rglob("*") if path.is_file())

@@ -1,5 +1,5 @@
-"""Small folders as of the hub: decoders of each family and a T5 with a tokenizer, and a
-Whisper without."""
+"""Small folders as on the hub: decoders of each family and a T5, with a tokenizer, and
+a Whisper without one."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ TEXTS = ["def add(a, b):\n    return a + b\n", "class Stack:\n    def pop(self):
 
 
 def code_pair(folder: Path, config: gpt.Config) -> list[Pretrained]:
-    """Returns two models of the bundled code tokenizer, as they are read from files."""
+    """Returns two models of the bundled code tokenizer, read from files."""
     sides = []
     for seed in (0, 1):
         path = folder / f"m{seed}.safetensors"
@@ -39,7 +39,7 @@ def code_pair(folder: Path, config: gpt.Config) -> list[Pretrained]:
 
 
 def bpe(texts=TEXTS):
-    """Returns a byte-level tokenizer of the tokenizers library, as GPT-2's."""
+    """Returns a byte-level tokenizer of the tokenizers library, as GPT-2 has."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -86,12 +86,12 @@ def t5_folder(folder: Path, seed: int = 0) -> Path:
 def llama_folder(folder: Path, config: llama.Config, seed: int) -> None:
     """Writes config.json, model.safetensors and tokenizer.json."""
     target, other = (tiny_llama.weights(config, number) for number in (1, 2))
-    checkpoints.save(folder, (config, tiny.mixed(target, other, 0.1 * seed)))
+    checkpoints.save(folder, (config, tiny.add_share(target, other, 0.1 * seed)))
     bpe().save(str(folder / "tokenizer.json"))
 
 
 def pair(family: str, folder: Path) -> list[str]:
-    """Writes a target and a draft near it below a folder, and returns the flags that
+    """Writes a target, and a draft near it, below a folder, and returns the flags that
     name them."""
     flags = []
     for seed, side in enumerate(("target", "draft")):

@@ -24,15 +24,14 @@ from specjax.types import BLOCK, Hidden, Model
 
 
 def bound(most: int = 200) -> Iterator[None]:
-    """Yields for `next` in each turn of a loop, and fails if there are more than
-    `most`."""
+    """Yields `most` times, and fails after that: the bound of a loop."""
     yield from [None] * most
     raise AssertionError(f"a loop has not ended after {most} turns")
 
 
 def check_greedy(output: Output, starts, logits, *, least: int) -> None:
     """Checks that rows wrote the argmax of logits [B, L, V] of their whole texts, with
-    at least so many different ids: no row only repeats."""
+    at least `least` different ids, so that no row only repeats itself."""
     best = np.argmax(logits, axis=-1)
     for row, (start, end) in enumerate(zip(starts, output.length, strict=True)):
         text = output.tokens[row, start:end]
@@ -57,7 +56,7 @@ SHALLOW = TARGET._replace(num_layers=1)
 
 
 def weights(config: gpt.Config, seed: int, scale: float = 12.0):
-    """Returns fresh weights, grown until the laws are far from uniform and layers
+    """Returns random weights, scaled up until the laws are far from uniform and layers
     matter."""
     return jax.tree.map(lambda leaf: leaf, _weights(config, seed, scale))
 
@@ -68,8 +67,8 @@ def _weights(config: gpt.Config, seed: int, scale: float):
     return jax.tree.map(lambda leaf: scale * leaf, params)
 
 
-def drawn(shapes, seed: int, draw: Callable):
-    """Returns parameters of these shapes, each draw(name, noise) of normal noise."""
+def draw_params(shapes, seed: int, draw: Callable):
+    """Returns parameters of these shapes, each of which is draw(name, normal noise)."""
     rng = np.random.default_rng(seed)
 
     def leaf(path, shape):
@@ -85,13 +84,13 @@ def first_layer(cache):
     return cache._replace(own=cache.own[:1], read=cache.read[:1])
 
 
-def mixed(tree, other, share: float):
-    """Returns the first of two weight trees with a share of the second added."""
+def add_share(tree, other, share: float):
+    """Returns the sum of a tree of weights and a share of another one."""
     return jax.tree.map(lambda a, b: a + share * b, tree, other)
 
 
-def rounded(params: Any, kind: str = "int8") -> Any:
-    """Returns the same tree, its large matrices in eight bits, or also
+def quantize_params(params: Any, kind: str = "int8") -> Any:
+    """Returns the same tree with its large matrices in eight bits, as "int8" or as
     "int8_dynamic"."""
     flat = flatten_dict(params, sep="/")
     for name, leaf in flat.items():
@@ -102,25 +101,25 @@ def rounded(params: Any, kind: str = "int8") -> Any:
 
 
 @jax.jit
-def ruined(layers, first: Array, last: Array | float = jnp.inf):
+def ruin_slots(layers, first: Array, last: Array | float = jnp.inf):
     """Returns caches with huge numbers in slots `first .. last - 1` [B] of every
     row."""
 
-    def put(layer: KeyValues) -> KeyValues:
+    def ruin_layer(layer: KeyValues) -> KeyValues:
         slot = jnp.arange(layer.values.shape[2])
         bad = (slot >= first[:, None]) & (slot < jnp.reshape(last, (-1, 1)))
         keys = jnp.where(bad[:, None, None], 1e30, layer.keys)
         return KeyValues(keys, jnp.where(bad[:, None, :, None], 1e30, layer.values))
 
-    return type(layers)(map(put, layers))
+    return type(layers)(map(ruin_layer, layers))
 
 
 @functools.cache
 def transformers() -> World:
-    """Returns a target, and as the drafter the same with noise on its weights: right
-    two times in three."""
+    """Returns a target, and as the drafter the same model with noise on its weights,
+    which is right two times in three."""
     target = weights(TARGET, 2)
-    draft = mixed(target, weights(TARGET, 52), 0.3)
+    draft = add_share(target, weights(TARGET, 52), 0.3)
     model, shallow = gpt.build(TARGET), gpt.build(SHALLOW)
     return World(model, model, shallow, lambda cache: cache[:1], target, draft, target)
 
@@ -157,8 +156,8 @@ def tables(vocab: int = 4) -> World:
 
 @functools.cache
 def blocks(vocab: int = 3) -> World:
-    """Returns `tables` in which every id stands for a block of them: the blocks of a
-    text are a chain of these tables, whatever the ids inside are."""
+    """Returns `tables` in which every id stands for a block of ids: the blocks of a
+    text are a chain of these tables, with any ids in them."""
     small, wide = tables(vocab), markov(vocab * BLOCK)
 
     def spread(logits: Array, seed: int) -> Array:

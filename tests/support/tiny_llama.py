@@ -11,7 +11,7 @@ import numpy as np
 
 from specjax.models import llama
 from specjax.models.llama import Config, Rotation, Stretch
-from tests.support.tiny import World, drawn, mixed
+from tests.support.tiny import World, add_share, draw_params
 
 WINDOW, PORTION = 2, 4
 STRETCHED = Rotation(100.0, stretch=Stretch(4.0, 1.0, 4.0, 40))
@@ -30,7 +30,7 @@ def build(config: Config):
 
 
 def weights(config: Config, seed: int):
-    """Returns random weights, of which laws are sharp and every layer and position
+    """Returns random weights with sharp laws, in which every layer and position
     matters."""
     style = llama.STYLES[config.style]
     embedding, sharp = (0.1, 7.0) if style.scaled else (0.7, 3.0)
@@ -43,17 +43,17 @@ def weights(config: Config, seed: int):
             return 0.3 * noise
         return noise * (embedding if name == "embedding" else len(noise) ** -0.5)
 
-    return drawn(llama.abstract_params(config), seed, draw)
+    return draw_params(llama.abstract_params(config), seed, draw)
 
 
 def worlds(config: Config, seed: int) -> Callable[[], World]:
-    """Builds a world whose drafter is the target with noise on its weights. seed: of
-    one whose greedy texts do not repeat a few tokens."""
+    """Builds a world whose drafter is the target with noise on its weights. seed: one
+    whose greedy texts do not repeat a few tokens."""
 
     @functools.cache
     def world() -> World:
         target = weights(config, seed)
-        draft = mixed(target, weights(config, seed + 50), 0.1)
+        draft = add_share(target, weights(config, seed + 50), 0.1)
         model, shallow = build(config), build(config._replace(num_layers=1))
         return World(
             model, model, shallow, lambda cache: cache[:1], target, draft, target

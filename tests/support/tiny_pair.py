@@ -1,4 +1,4 @@
-"""A tiny target and draft, their prompts, and their laws as computed by hand."""
+"""A tiny target and draft, their prompts, and their laws computed by hand."""
 
 import functools
 
@@ -18,13 +18,14 @@ PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
 
 @functools.cache
 def pair() -> tuple[Pretrained, DraftSource]:
-    """Returns a small transformer, and the same with noise on its weights."""
+    """Returns a small transformer, and as the draft the same with noise on its
+    weights."""
     world = tiny.transformers()
     target = bare.target("target", world.target, world.target_weights)
     return target, bare.draft("draft", world.draft, world.draft_weights)
 
 
-def generated(text: Text) -> tuple[np.ndarray, np.ndarray]:
+def generated_places(text: Text) -> tuple[np.ndarray, np.ndarray]:
     """Returns the row [M] and place [M] of every generated token."""
     spans = enumerate(zip(text.start, text.length, strict=True))
     places = [(row, at) for row, span in spans for at in range(*span)]
@@ -44,12 +45,12 @@ def scorer():
 
 def logits(side: Pretrained | DraftSource, text: Text) -> np.ndarray:
     """Returns the logits [M, V] from which each generated token is drawn."""
-    row, at = generated(text)
+    row, at = generated_places(text)
     return np.asarray(scorer()(side.params, text.tokens), np.float64)[row, at - 1]
 
 
 def relative(z: np.ndarray) -> np.ndarray:
-    """Returns each probability over the largest of its row."""
+    """Returns each probability, divided by the largest one of its row."""
     return np.exp(z - z.max(-1, keepdims=True))
 
 

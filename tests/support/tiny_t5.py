@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from specjax.models import t5
-from tests.support.tiny import World, drawn, first_layer, mixed
+from tests.support.tiny import World, add_share, draw_params, first_layer
 
 # Three ids of 32 are padding of the vocabulary.
 TARGET = t5.Config(32, 16, 24, 1, 2, num_heads=2, head_width=8, pieces=29)
@@ -18,7 +18,7 @@ quick_jit = functools.partial(jax.jit, compiler_options=QUICK)
 
 
 def weights(config: t5.Config, seed: int, sharp: float = 3.0):
-    """Returns random weights, of which laws are sharp and distances matter."""
+    """Returns random weights with sharp laws, in which distances matter."""
 
     def draw(name: str, noise: np.ndarray) -> np.ndarray:
         if name.endswith("scale"):
@@ -26,14 +26,14 @@ def weights(config: t5.Config, seed: int, sharp: float = 3.0):
         spread = 1.0 if "embedding" in name else len(noise) ** -0.5
         return noise * spread * (config.head_width**-0.5 if "query" in name else 1.0)
 
-    return drawn(t5.abstract_params(config), seed, draw)
+    return draw_params(t5.abstract_params(config), seed, draw)
 
 
 @functools.cache
 def world() -> World:
     """Returns a world of two decoder layers, the second weak. The early exit is the
-    first; the drafter is that with noise on its weights, and with an encoder and a
-    cache of its own."""
+    first layer; the drafter is that layer with noise on its weights, and with its own
+    encoder and cache."""
     target = weights(TARGET, 14)
     decoder = dict(target["decoder"])
     last = decoder.pop("layers_1")
@@ -43,6 +43,6 @@ def world() -> World:
         ("mlp", "wo"),
     ):
         last[part][name]["kernel"] *= 0.5
-    draft = mixed(target | {"decoder": decoder}, weights(SMALL, 7), 0.1)
+    draft = add_share(target | {"decoder": decoder}, weights(SMALL, 7), 0.1)
     model, shallow = t5.build(TARGET), t5.build(SMALL)
     return World(model, shallow, shallow, first_layer, target, draft, target)

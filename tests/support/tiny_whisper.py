@@ -8,21 +8,21 @@ import numpy as np
 from specjax.models import whisper
 from specjax.speech.tokens import Tokens
 from specjax.types import Features
-from tests.support.tiny import World, drawn, first_layer, mixed
+from tests.support.tiny import World, add_share, draw_params, first_layer
 
 TARGET = whisper.Config(31, 16, 24, 1, 2, num_heads=2, bands=5, frames=14, positions=40)
 SMALL = TARGET._replace(decoder_layers=1)
 
 
 def sounds(rows: int) -> Features:
-    """Returns noise, another for each row."""
+    """Returns noise, different in each row."""
     shape = rows, TARGET.frames, TARGET.bands
     frames = np.random.default_rng(8).standard_normal(shape)
     return Features(jnp.float32(frames))
 
 
 def weights(config: whisper.Config, seed: int):
-    """Returns random weights, of which laws are sharp and every position matters."""
+    """Returns random weights with sharp laws, in which every position matters."""
 
     def draw(name: str, noise: np.ndarray) -> np.ndarray:
         if name.endswith("scale"):
@@ -32,17 +32,17 @@ def weights(config: whisper.Config, seed: int):
         spread = 0.7 if name.endswith("embedding") else noise.shape[-2] ** -0.5
         return (4.0 if name == "decoder/positions" else spread) * noise
 
-    return drawn(whisper.abstract_params(config), seed, draw)
+    return draw_params(whisper.abstract_params(config), seed, draw)
 
 
 @functools.cache
 def world() -> World:
     """Returns a world whose early exit is the first decoder layer; the drafter is that
-    with noise on its weights, and the target's encoder."""
+    layer with noise on its weights, and with the target's encoder."""
     target = weights(TARGET, 3)
     decoder = dict(target["decoder"])
     del decoder["layers_1"]
-    draft = mixed(target | {"decoder": decoder}, weights(SMALL, 7), 0.1)
+    draft = add_share(target | {"decoder": decoder}, weights(SMALL, 7), 0.1)
     draft |= {"encoder": target["encoder"]}
     model, shallow = whisper.build(TARGET), whisper.build(SMALL)
     return World(model, shallow, shallow, first_layer, target, draft, target)

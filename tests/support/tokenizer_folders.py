@@ -18,7 +18,7 @@ CORPUS = [
 
 @cache
 def pieces(kind: str, order: str, **options) -> bytes:
-    """Returns a SentencePiece model. order: of the control pieces, such as "unk bos
+    """Returns a SentencePiece model. order: the control pieces, such as "unk bos
     eos"."""
     ids = {f"{name}_id": -1 for name in ("unk", "bos", "eos", "pad")}
     ids |= {f"{name}_id": i for i, name in enumerate(order.split())}
@@ -57,7 +57,7 @@ def token(content: str, **flags) -> dict:
 
 
 def write(folder: Path, **files) -> Path:
-    """Writes files by their names with "_" for the last dot: bytes, a text, or an
+    """Writes files that are named with "_" for the last dot: bytes, a text, or an
     object."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in files.items():
@@ -70,7 +70,7 @@ def write(folder: Path, **files) -> Path:
 
 
 def vocabulary(name: str) -> dict:
-    """Returns the files of a small vocabulary, for the class of transformers of this
+    """Returns the files of a small vocabulary, for the class of transformers with this
     name."""
     match name:
         case "LlamaTokenizer" | "PreTrainedTokenizerFast":

@@ -20,8 +20,8 @@ def find(
     most: int,
     **inputs: Any,
 ) -> Beams:
-    """Returns the new tokens of each text of one prompt, the best first, and their
-    scores, which a single beam, decoded greedily, does not have.
+    """Returns the new tokens of each text of one prompt, the best text first, and their
+    scores; a single beam is decoded greedily and has no score.
 
     start: tokens before the new ones. most: new tokens. inputs: of `generate`.
     """
@@ -37,12 +37,12 @@ def find(
         return_dict_in_generate=True,
         output_scores=True,
     )
-    texts = [cut(row[start:], ends) for row in made.sequences.tolist()]
+    texts = [cut_at_end(row[start:], ends) for row in made.sequences.tolist()]
     scores = getattr(made, "sequences_scores", None)
     return texts, None if scores is None else scores.tolist()
 
 
-def cut(ids: list[int], ends: tuple[int, ...]) -> list[int]:
+def cut_at_end(ids: list[int], ends: tuple[int, ...]) -> list[int]:
     """Returns a text up to its end."""
     found = [i for i, each in enumerate(ids) if each in ends]
     return ids[: found[0] + 1] if found else ids

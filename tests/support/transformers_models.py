@@ -1,4 +1,5 @@
-"""Random models of every family as transformers writes them, its logits and its texts.
+"""Random models of every family, written by transformers, with its logits and its
+texts.
 
 Their sizes are such as nothing else has, and all their numbers are random, norms and
 biases too: none can stand in for another. Llamas' windows are shorter than the texts,
@@ -106,7 +107,7 @@ class Written(NamedTuple):
         return getattr(config, "text_config", config).vocab_size
 
 
-def config_of(called: str, **fields):
+def make_config(called: str, **fields):
     fields = {**SIZES.get(called, LLAMA), **fields}
     if called != "Gemma3":
         return getattr(transformers, f"{called}Config")(**fields)
@@ -116,19 +117,19 @@ def config_of(called: str, **fields):
     return transformers.Gemma3Config(**of, **IMAGES)
 
 
-def class_of(called: str):
+def find_class(called: str):
     kinds = dict.fromkeys(("Gemma3", "Whisper", *T5S), "ForConditionalGeneration")
     kind = (kinds | {"GPT2": "LMHeadModel"}).get(called, "ForCausalLM")
     return getattr(transformers, called.removesuffix("Text") + kind)
 
 
-def model_of(called: str, config, own_readout: bool = False):
-    """Returns a random model. own_readout: of a T5, whose readout else is the
-    embedding."""
+def make_model(called: str, config, own_readout: bool = False):
+    """Returns a random model. own_readout: whether a T5 has a readout of its own, and
+    not its embedding."""
     seeds = {**dict.fromkeys(T5S, (2, 0.2)), "GPT2": (3, 0.4), "Whisper": (0, 0.4)}
     seed, spread = seeds.get(called, (3, 0.3))
     torch.manual_seed(seed)
-    model = class_of(called)(config).eval()
+    model = find_class(called)(config).eval()
     if own_readout:
         head = torch.randn(config.vocab_size, config.d_model)
         model.lm_head.weight = torch.nn.Parameter(head)
@@ -147,21 +148,22 @@ def model_of(called: str, config, own_readout: bool = False):
 
 def write(name: str, folder: Path, dtype=None, **options) -> Written:
     called, fields = CASES[name]
-    model = model_of(called, config_of(called, **fields), name in OWN_READOUT)
+    model = make_model(called, make_config(called, **fields), name in OWN_READOUT)
     if called not in SIZES:
         model.generation_config.eos_token_id = [2, 11]
     model.to(dtype or torch.float32).save_pretrained(folder, **options)
-    model = model if dtype is None else from_folder(called, folder)
+    model = model if dtype is None else load_folder(called, folder)
     return Written(name, called, model, folder)
 
 
-def from_folder(called: str, folder: Path):
-    read = class_of(called).from_pretrained
+def load_folder(called: str, folder: Path):
+    read = find_class(called).from_pretrained
     return read(folder, dtype=torch.float32).eval()
 
 
-def heard(called: str, vocab: int) -> tuple[list[dict], object]:
-    """Returns the inputs of texts: for transformers row by row, and for us."""
+def make_inputs(called: str, vocab: int) -> tuple[list[dict], object]:
+    """Returns the inputs of texts: row by row for transformers, and in one batch for
+    us."""
     rng = np.random.default_rng(0)
     if called in T5S:
         inputs = rng.integers(2, vocab, (BATCH, max(LENGTHS)))
@@ -177,7 +179,8 @@ def heard(called: str, vocab: int) -> tuple[list[dict], object]:
 
 
 def prompts(called: str) -> list[list[int]]:
-    """Returns prompts of different lengths, but for T5, whose inputs differ instead."""
+    """Returns prompts of different lengths; those of T5 are equal, and its inputs
+    differ."""
     if called in T5S:
         return [[t5.PAD]] * BATCH
     if called == "Whisper":
@@ -186,18 +189,17 @@ def prompts(called: str) -> list[list[int]]:
 
 
 def texts(vocab: int, length: int = POSITIONS) -> np.ndarray:
-    """Returns texts [B, T], of many windows and as many tokens as there are
-    positions."""
+    """Returns texts [B, T] with as many tokens as there are positions, which are many
+    windows."""
     return np.random.default_rng(1).integers(3, vocab, (BATCH, length))
 
 
 def logits(model, called: str, tokens: np.ndarray) -> np.ndarray:
-    """Returns logits [B, T, V] by transformers, in double precision if the model's
-    numbers are: its own rounding in single precision is now and then above what is
-    allowed of ours."""
+    """Returns logits [B, T, V] by transformers, in double precision if the model is:
+    rounding in its single precision is sometimes above our tolerance."""
     config = model.config
     vocab = getattr(config, "text_config", config).vocab_size
-    about, _ = heard(called, vocab)
+    about, _ = make_inputs(called, vocab)
     name = "decoder_input_ids" if about[0] else "input_ids"
     if "input_features" in about[0]:
         about = [{k: x.to(model.dtype) for k, x in row.items()} for row in about]
@@ -209,11 +211,11 @@ def logits(model, called: str, tokens: np.ndarray) -> np.ndarray:
     return np.concatenate(rows)
 
 
-def greedy(written: Written) -> list[list[int]]:
-    """Returns the greedy text of each row by itself, with its prompt and up to its
+def greedy_texts(written: Written) -> list[list[int]]:
+    """Returns the greedy text of each row, decoded alone, with its prompt and up to its
     end."""
     options = dict(max_new_tokens=NEW, do_sample=False)
-    about, _ = heard(written.called, written.vocab)
+    about, _ = make_inputs(written.called, written.vocab)
     rows = []
     for prompt, more in zip(prompts(written.called), about, strict=True):
         ids = torch.tensor([prompt])

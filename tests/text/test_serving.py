@@ -1,4 +1,5 @@
-"""Rows that are refilled while others go on: same texts, and nothing compiles anew."""
+"""Rows are refilled while others continue: texts are the same, and nothing compiles
+again."""
 
 import functools
 
@@ -36,8 +37,9 @@ PAIRS = {
 
 
 @functools.cache
-def asked(encodes: bool) -> tuple[Prompt, Request]:
-    """All requests as one batch: each its own key, limit, temperature and end."""
+def make_requests(encodes: bool) -> tuple[Prompt, Request]:
+    """Returns all requests as one batch: each has its own key, limit, temperature and
+    end."""
     texts, sources = (inputs.pad(x, WIDTH) for x in (TEXTS, SOURCES))
     prompt = Prompt(*texts, sources if encodes else None)
     sampling = make_sampling(len(TEXTS), 1.0)._replace(temperature=HEAT)
@@ -48,7 +50,7 @@ def asked(encodes: bool) -> tuple[Prompt, Request]:
 
 
 def arrivals(encodes: bool) -> list[Arrival]:
-    both = asked(encodes)
+    both = make_requests(encodes)
     rows = range(len(TEXTS))
     return [Arrival(*jax.tree.map(lambda x, i=i: x[i : i + 1], both)) for i in rows]
 
@@ -62,17 +64,18 @@ def pair(name: str):
 
 
 @functools.cache
-def fresh(name: str) -> list[tuple[list[int], int]]:
-    """The texts of one batch that is decoded as a whole, and calls of the target."""
+def decode_batch(name: str) -> list[tuple[list[int], int]]:
+    """Returns the texts of a batch that is decoded at once, and the calls of the
+    target."""
     decoder, params, _ = pair(name)
-    prompt, request = asked(decoder.target.encodes)
+    prompt, request = make_requests(decoder.target.encodes)
     output = generate.build(decoder, SLOTS)(params, prompt, request)
     spans = output.tokens, prompt.length, output.length, output.counts.calls
     each = zip(*map(np.asarray, spans), strict=True)
     return [(ids[start:end].tolist(), calls) for ids, start, end, calls in each]
 
 
-def served(server: serving.Server, name: str) -> list[tuple[list[int], int]]:
+def serve_texts(server: serving.Server, name: str) -> list[tuple[list[int], int]]:
     decoder, params, _ = pair(name)
     each = serving.serve(server, params, arrivals(decoder.target.encodes))
     texts = {it.index: (it.tokens.tolist(), it.calls) for it in each}
@@ -87,7 +90,7 @@ FAST = "gpt-adaptive", "t5-anchored"
     [pytest.param(x, marks=() if x in FAST else pytest.mark.slow) for x in PAIRS],
 )
 def test_a_refilled_rows_text_is_that_of_its_request(name):
-    assert served(pair(name)[2], name) == fresh(name)
+    assert serve_texts(pair(name)[2], name) == decode_batch(name)
 
 
 # What a row before leaves, if it is not written over, shows in the text after it.
@@ -105,14 +108,15 @@ def test_what_is_left_of_the_row_before_shows(name, field):
         state, request = server.admit(params, state, request, **others)
         return state._replace(**{field: old}), request
 
-    assert served(server._replace(admit=admit), name) != fresh(name)
+    assert serve_texts(server._replace(admit=admit), name) != decode_batch(name)
 
 
 def test_nothing_is_compiled_for_a_request():
-    """Whatever its row, prompt, limit, temperature, end and key; a wider prompt is."""
+    """This holds for any row, prompt, limit, temperature, end and key; a wider prompt
+    is compiled."""
     decoder, params, _ = pair("gpt-adaptive")
     server = serving.build(decoder, SLOTS, ROWS)
-    served(server, "gpt-adaptive")
+    serve_texts(server, "gpt-adaptive")
     programs = server.begin, server.admit, server.step
     state, request = server.begin(params, *arrivals(False)[0][:2])
     assert has_ended(request, state).tolist() == [True] * ROWS
@@ -172,7 +176,7 @@ def test_what_is_not_of_the_batchs_kind_is_refused():
     first, second, *_ = arrivals(False)
     several = second.request._replace(eos=np.full((1, 2), -1, np.int32))
     cut = second.request._replace(sampling=make_sampling(1, 1.0, top_k=3))
-    two = Arrival(*asked(False))
+    two = Arrival(*make_requests(False))
     for other in (second._replace(request=several), second._replace(request=cut), two):
         with pytest.raises(ValueError, match="not of its batch's kind: give one row"):
             list(serving.serve(server, params, [first, other]))

@@ -1,4 +1,5 @@
-"""Texts step by step: their pieces, where they stop, and each token's probability."""
+"""Texts come step by step: their pieces, where they stop, and each token's
+probability."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from specjax.text import streaming
 from specjax.text.streaming import cut_text
 from specjax.types import TokenAutomaton
 from tests.support import text_folders
-from tests.support.drafted import whole
+from tests.support.drafted import build_whole_text_logits
 
 PROMPTS = ["def add(", "class Stack:\n    "]
 CODE = gpt.Config(8192, 16, 32, 1, 2)
@@ -49,30 +50,32 @@ def test_pieces_are_the_text_and_a_stop_cuts_it(pair):
 
 
 def test_two_threads_write_what_one_does(pair):
-    """With one pair, at the same time: the loop, and two streams."""
+    """They use one pair at the same time: in the loop, and in two streams."""
     asked = [ASKED | {"seed": seed} for seed in (0, 1)]
     alone = [specjax.generate_text(*pair, PROMPTS, **it).texts for it in asked]
     begin = threading.Barrier(4)
 
-    def streamed(it: dict) -> list[str]:
+    def stream_texts(it: dict) -> list[str]:
         begin.wait()
         texts = ["", ""]
         for piece in specjax.stream_text(*pair, PROMPTS, **it):
             texts[piece.index] += piece.text
         return texts
 
-    def generated(it: dict) -> list[str]:
+    def generate_texts(it: dict) -> list[str]:
         begin.wait()
         return specjax.generate_text(*pair, PROMPTS, **it).texts
 
     with ThreadPoolExecutor(4) as pool:
-        jobs = [pool.submit(do, it) for do in (streamed, generated) for it in asked]
+        jobs = [
+            pool.submit(do, it) for do in (stream_texts, generate_texts) for it in asked
+        ]
         assert [job.result() for job in jobs] == 2 * alone
     assert alone[0] != alone[1]
 
 
-def dictated(ids: list[int]) -> TokenAutomaton:
-    """Rules under which every text is these ids."""
+def dictate(ids: list[int]) -> TokenAutomaton:
+    """Returns rules under which every text consists of these ids."""
 
     def apply(state, logits):
         said = jnp.array(ids)[jnp.minimum(state, len(ids) - 1)]
@@ -84,11 +87,11 @@ def dictated(ids: list[int]) -> TokenAutomaton:
 
 
 def test_several_texts_come_in_whole_characters(pair):
-    """Where a character takes several ids, and gamma ends within it."""
+    """A character may take several ids, and gamma may end within it."""
     text = "'\u6f22\U0001f642' # \u6f22"
     ids = pair[0].tokenizer.encode(text)[1:]  # without the start
     assert len(ids) > len(text)
-    asked = dict(gamma=1, new_tokens=len(ids), rules=dictated(ids))
+    asked = dict(gamma=1, new_tokens=len(ids), rules=dictate(ids))
     pieces = [*specjax.stream_text(*pair, PROMPTS, **asked)]
     assert not any("\ufffd" in it.text for it in pieces)
     assert sum(it.text == "" for it in pieces) > 0 and len(pieces) > 4
@@ -97,32 +100,36 @@ def test_several_texts_come_in_whole_characters(pair):
     assert [it.strip() for it in told] == [text, text]
 
 
-def logits_of(target, ids: list[int]) -> np.ndarray:
-    """[T, V], without a cache."""
-    logits = whole(target.model)(target.params, np.array([ids], np.int32))
+def text_logits(target, ids: list[int]) -> np.ndarray:
+    """Returns logits [T, V], computed without a cache."""
+    logits = build_whole_text_logits(target.model)(
+        target.params, np.array([ids], np.int32)
+    )
     return np.asarray(logits[0], np.float64)
 
 
 def test_logprobs_are_the_targets_own(pair):
-    """Of the raw logits at temperature 1, whatever is sampled by."""
+    """They are computed from the raw logits at temperature 1, whatever law is
+    sampled."""
     asked = ASKED | {"temperature": 0.0, "logprobs": True}
     target, out = pair[0], specjax.generate_text(*pair, PROMPTS[:1], **asked)
     pieces = list(specjax.stream_text(*pair, PROMPTS[:1], **asked))
     ids = [i for it in pieces for i in it.tokens]
     before = target.tokenizer.encode(PROMPTS[0])
-    logits = logits_of(target, before + ids)
+    logits = text_logits(target, before + ids)
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     rows = np.arange(len(before) - 1, len(logits) - 1)
     np.testing.assert_allclose(out.logprobs[0], log_p[rows, ids], atol=1e-5)
 
 
 def test_a_draft_does_not_say_where_a_text_stops(pair):
-    """All is one step with a draft of the same ids, and a step a token without."""
+    """With a draft of the same ids everything is one step, and without a draft each
+    token is a step."""
     target = pair[0]
     ids = target.tokenizer.encode("return one two three")
     pieces = [streaming.continuation(target.tokenizer, ids, i, i + 1) for i in (1, 2)]
     stop = ["".join(pieces), pieces[0][-1:]]  # the latter is whole first
-    asked = dict(gamma=8, rules=dictated(ids), logprobs=True, stop=stop)
+    asked = dict(gamma=8, rules=dictate(ids), logprobs=True, stop=stop)
     drafted = specjax.generate_text(target, target, ["def "], **asked)
     alone = specjax.generate_text(target, None, ["def "], **asked)
     assert drafted.calls == 1 < alone.calls
@@ -132,7 +139,8 @@ def test_a_draft_does_not_say_where_a_text_stops(pair):
 
 
 def test_special_tokens_are_stopped_at_by_their_ids(pair):
-    """A text does not have their names, in which no string is looked for either."""
+    """A text does not have their names, and strings are not searched for in them
+    either."""
     target = pair[0]
     tokenizer = target.tokenizer
     start, end = target.start, target.ends[0]
@@ -141,7 +149,7 @@ def test_special_tokens_are_stopped_at_by_their_ids(pair):
     before, ids = words[:2], [*words[:2], start, *words[2:], end]
     head, text = map(tokenizer.decode, (before, ids))
     behind = text.removeprefix(head)[0]
-    asked = dict(gamma=3, rules=dictated(ids), new_tokens=len(ids))
+    asked = dict(gamma=3, rules=dictate(ids), new_tokens=len(ids))
     for stop, count, want, ended in (
         ([name], 3, head, "stop"),
         ([f"{head[-1]}{name}", "never"], 3, head[:-1], "stop"),
@@ -170,8 +178,8 @@ def test_what_may_yet_change_is_held_back(text, ended, stop, want):
     assert cut_text(text, ended, stop) == want
 
 
-def penalised(logits, text, repetition, presence, frequency, last):
-    """The definition, id by id."""
+def penalize(logits, text, repetition, presence, frequency, last):
+    """Computes the definition, id by id."""
     new = np.array(logits)
     for x in set(text[-last:]):
         count = text[-last:].count(x)
@@ -182,8 +190,8 @@ def penalised(logits, text, repetition, presence, frequency, last):
 
 @pytest.mark.parametrize("setting", [(1.3, 0.0, 0.0, 64), (1.0, 0.7, 0.4, 5)])
 def test_a_penalised_text_is_its_changed_targets(pair, setting):
-    """Greedy, drafted by a draft that is penalised too, and its every token the argmax
-    that the definition has; without the penalty it is another text."""
+    """It is greedy, its draft is penalized too, and every token is the argmax by the
+    definition; without the penalty the text is another one."""
     target = pair[0]
     asked = {"gamma": 3, "new_tokens": 12}
     plain = list(specjax.stream_text(*pair, PROMPTS[:1], **asked))
@@ -194,10 +202,10 @@ def test_a_penalised_text_is_its_changed_targets(pair, setting):
     assert ids != [i for it in plain for i in it.tokens]
     assert sum(it.accepted for it in pieces) > 0
     text = target.tokenizer.encode(PROMPTS[0])
-    logits = logits_of(target, text + ids)
+    logits = text_logits(target, text + ids)
     for token in ids:
         row = logits[len(text) - 1]
-        assert token == np.argmax(penalised(row, text, *setting))
+        assert token == np.argmax(penalize(row, text, *setting))
         text = [*text, token]
 
 

@@ -63,7 +63,7 @@ def test_a_folder_of_gpt2_comes_with_its_own(tmp_path):
 
 
 def test_a_tree_that_is_named_is_drafted(pair):
-    """And one program serves every source of the same sizes."""
+    """One program serves every source of the same sizes."""
     name = f"tree:draft={pair[1].files[0]},width=2"
     config = DecodeConfig(gamma=6, rule="recursive")
     keys = [
@@ -118,7 +118,7 @@ def test_a_draft_by_its_name_writes_the_same_and_compiles_once(pair, greedy):
 
 
 def test_it_is_the_functional_decoder(pair, greedy):
-    """Of prompts that are not padded."""
+    """The prompts are not padded."""
     target, draft = pair
     decoder = Decoder(target.model, autoregressive.build(draft.model, GAMMA))
     prompt = make_prompt([target.tokenizer.encode(text) for text in PROMPTS])
@@ -133,8 +133,8 @@ def test_it_is_the_functional_decoder(pair, greedy):
     assert greedy.alpha == int(out.counts.accepted.sum()) / tested
 
 
-def compiled_for(monkeypatch, pair, ids, **asked):
-    """Returns the key and the shapes that a text of these ids is decoded by."""
+def compiled_shapes(monkeypatch, pair, ids, **asked):
+    """Returns the key and the shapes with which a text of these ids is decoded."""
     jobs = []
     monkeypatch.setattr(text, "run", jobs.append)
     specjax.generate_text(*pair, [{"tokens": ids}], GAMMA, **asked)
@@ -171,7 +171,8 @@ def test_an_encoder_reads_the_prompts_and_texts_stop_at_their_ends(tmp_path):
 
 
 def test_each_prompt_has_its_own_settings(pair, greedy):
-    """Of one program: the texts that each would have alone in its place."""
+    """One program serves all, and gives each prompt the text that it would have alone
+    in its place."""
     each = {"temperature": [0.0, 1.0], "top_k": (None, 5), "seed": np.array([3, 4])}
     both = specjax.generate_text(*pair, PROMPTS, GAMMA, new_tokens=[NEW, 3], **each)
     assert both.texts[0] == greedy.texts[0] and len(both.ids[1]) == 3
@@ -183,7 +184,8 @@ def test_each_prompt_has_its_own_settings(pair, greedy):
 
 
 def test_a_prompt_has_several_samples(pair):
-    """The first is its text without them; no two are drawn by one key."""
+    """The first is the text that is written without samples; no two samples share a
+    key."""
     asked = {"temperature": 1.0, "new_tokens": NEW, "seed": 3}
     alone = specjax.generate_text(*pair, PROMPTS, GAMMA, **asked)
     several = specjax.generate_text(*pair, PROMPTS, GAMMA, samples=3, **asked)
@@ -269,13 +271,13 @@ def test_bad_input_is_told_before_any_compute(pair, monkeypatch):
 
 
 def test_stop_may_be_none(pair, monkeypatch):
-    assert compiled_for(monkeypatch, pair, [1], stop=None)
+    assert compiled_shapes(monkeypatch, pair, [1], stop=None)
 
 
 def test_prompts_of_similar_lengths_share_a_program(pair, monkeypatch):
-    programs = {compiled_for(monkeypatch, pair, [1] * n) for n in (5, 6, 8)}
+    programs = {compiled_shapes(monkeypatch, pair, [1] * n) for n in (5, 6, 8)}
     assert len(programs) == 1
-    assert compiled_for(monkeypatch, pair, [1] * 9) not in programs
+    assert compiled_shapes(monkeypatch, pair, [1] * 9) not in programs
 
 
 def test_more_than_the_models_positions_is_told(tmp_path, monkeypatch):
@@ -286,7 +288,7 @@ def test_more_than_the_models_positions_is_told(tmp_path, monkeypatch):
         specjax.generate_text(model, model, ["def add("], new_tokens=64)
     # Nor is a prompt padded beyond them.
     for new, width in ((32, 32), (33, 31)):
-        key, _ = compiled_for(monkeypatch, (model, model), [1] * 31, new_tokens=new)
+        key, _ = compiled_shapes(monkeypatch, (model, model), [1] * 31, new_tokens=new)
         assert key.slots == width + new + GAMMA + 1
     monkeypatch.undo()
     several = ["def", "def add(" * 40]

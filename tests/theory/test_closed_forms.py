@@ -1,4 +1,4 @@
-"""Section 3 of Leviathan et al. (2023), against exact arithmetic and simulation."""
+"""Section 3 of Leviathan et al. (2023) agrees with exact arithmetic and simulation."""
 
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ ALPHAS = [0.0, 1e-12, 0.1, 0.5, 0.9, 1 - 1e-6, 1 - 1e-12, 1 - 2**-53, 1.0]
 
 
 def geometric_sum(alpha, gamma):
-    """Eq. 1 as the sum it comes from, in exact arithmetic."""
+    """Computes Eq. 1 as the sum from which it comes, in exact arithmetic."""
     return float(sum(Fraction(alpha) ** i for i in range(gamma + 1)))
 
 
@@ -51,7 +51,8 @@ def test_factors_by_hand(factor, arguments, wanted):
 def test_an_accelerated_draft_costs_its_share_of_a_round(
     c, alpha, c_lower, gamma, wanted
 ):
-    """Against tokens drawn one by one; and the best gamma is Section 3.5's."""
+    """It is compared with tokens drawn one by one; the best gamma is that of Section
+    3.5."""
     each = np.arange(1, 20)
     costs = closed_forms.accelerated_c(c, alpha=alpha, gamma=each, c_lower=c_lower)
     best = closed_forms.optimal_gamma(alpha, c_lower / c)
@@ -71,8 +72,8 @@ def test_an_accelerated_draft_costs_its_share_of_a_round(
 @pytest.mark.parametrize("alpha", [0, 0.05, 0.3, 0.5, 0.7, 0.88, 0.97, 0.99])
 @pytest.mark.parametrize("c", [0.001, 0.02, 0.1, 0.3, 0.6, 1, 1.5])
 def test_a_speedup_rises_to_its_best_gamma_and_then_falls(alpha, c):
-    """Theorem 3.8 in gamma, and Corollary 3.9: some gamma helps iff alpha > c, and then
-    by (1 + alpha) / (1 + c) or more."""
+    """Theorem 3.8 is tested as a function of gamma, with Corollary 3.9: some gamma
+    helps iff alpha > c, and then by (1 + alpha) / (1 + c) or more."""
     best = closed_forms.optimal_gamma(alpha, c)
     factors = closed_forms.walltime_factor(alpha, np.arange(2 * best + 50), c)
     assert np.all(np.diff(factors[: best + 1]) > -1e-12)

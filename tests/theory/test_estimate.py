@@ -1,4 +1,5 @@
-"""Estimators of alpha: by hand on small data, and by coverage on simulated decoding."""
+"""Estimators of alpha agree with small cases by hand, and cover the truth in simulated
+decoding."""
 
 import functools
 
@@ -45,7 +46,8 @@ def test_by_hand(got, value, se, naive_se, count):
 
 
 def test_two_drafts_on_the_same_texts_by_hand():
-    """Every text is 0.5 easier for the first draft: no error, whatever the texts."""
+    """Each text is 0.5 easier for the first draft, so that the error is zero for any
+    texts."""
     beta, sequence = np.array([0.9, 0.7, 0.6]), [5, 5, 3]
     (more, tokens), (less, _) = (
         estimate.totals_by_text(x, sequence) for x in (beta, beta - 0.5)
@@ -91,33 +93,35 @@ def test_one_sequence_has_no_clustered_error():
 
 
 def decode(beta, calls, gamma, rng):
-    """Totals of Algorithm 1 per sequence [S]: accepted, tested. beta [S] per text."""
+    """Returns totals of Algorithm 1 for each sequence [S]: accepted and tested. beta:
+    [S], of each text."""
     coins = rng.random((len(beta), calls.max(), gamma)) < beta[:, None, None]
     n = np.cumprod(coins, -1).sum(-1) * (np.arange(calls.max()) < calls[:, None])
     tested = np.minimum(n + 1, gamma) * (np.arange(calls.max()) < calls[:, None])
     return n.sum(1), tested.sum(1)
 
 
-def varied(rng):
-    """Each text has its own beta, uniform in [0.3, 0.9]: mean 0.6."""
+def draw_varied_texts(rng):
+    """Returns texts, each with its own beta, uniform in [0.3, 0.9] with mean 0.6."""
     return rng.uniform(0.3, 0.9, SEQUENCES)
 
 
 def rao_blackwell_run(rng):
     lengths = rng.integers(5, 61, SEQUENCES)
     sequence = np.repeat(np.arange(SEQUENCES), lengths)
-    beta = varied(rng)[sequence] + rng.uniform(-0.1, 0.1, len(sequence))
+    beta = draw_varied_texts(rng)[sequence] + rng.uniform(-0.1, 0.1, len(sequence))
     return estimate.rao_blackwell(beta, sequence)
 
 
-def decoded_run(rng, of):
-    """of: (accepted, tested, calls) -> Estimate."""
+def estimate_run(rng, of):
+    """Returns an estimate for a simulated run. of: (accepted, tested, calls) ->
+    Estimate."""
     calls = rng.integers(5, 41, SEQUENCES)
-    return of(*decode(varied(rng), calls, 4, rng), calls)
+    return of(*decode(draw_varied_texts(rng), calls, 4, rng), calls)
 
 
 counts_run, chen_run, implied_run = (
-    functools.partial(decoded_run, of=of)
+    functools.partial(estimate_run, of=of)
     for of in (
         lambda n, tested, calls: estimate.counts(n, tested),
         lambda n, tested, calls: estimate.chen_r(n, calls, 4),
@@ -127,7 +131,8 @@ counts_run, chen_run, implied_run = (
 
 
 def per_call():
-    """What decoding `varied` tends to: mean drafts accepted and tested in one call."""
+    """Returns the limits of decoding `draw_varied_texts`: the mean accepted and tested
+    drafts of one call."""
     beta = np.linspace(0.3, 0.9, 10_001)
     tested = closed_forms.expected_tokens(beta, 3)  # draft i + 1 if i <= 3 were kept
     return closed_forms.expected_tokens(beta, 4).mean() - 1, tested.mean()
@@ -149,7 +154,8 @@ def replicates(run):
 
 
 def coverage(run, truth, field):
-    """How often the 95 % interval holds the truth. Standard deviation 1.1 %."""
+    """Returns how often the 95 % interval holds the truth, with a standard deviation of
+    1.1 %."""
     got = replicates(run)
     off = np.array([(e.value - truth) / getattr(e, field) for e in got])
     return np.mean(np.abs(off) < 1.96)

@@ -1,4 +1,5 @@
-"""Costs of lengths by hand, and against the closed forms where these hold."""
+"""Costs of lengths agree with results by hand, and with closed forms where these
+hold."""
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ GAMMA, COUNT = 30, 20_000
 
 
 def geometric(alpha: float) -> np.ndarray:
-    """How many of 30 tokens are accepted, one after the other."""
+    """Returns how many of 30 tokens are accepted, one after the other."""
     return np.minimum(np.random.default_rng(0).geometric(1 - alpha, COUNT) - 1, GAMMA)
 
 
@@ -22,7 +23,7 @@ def test_a_cost_by_hand():
 
 
 def test_the_oracle_is_the_papers():
-    """Section 3.5: of calls that each end in a rejection nothing else is assumed."""
+    """Section 3.5 assumes nothing but calls that each end in a rejection."""
     accepted, v = np.array([0, 3, 1, 7, 0, 0, 2]), np.ones(GAMMA + 1)
     alpha = accepted.sum() / (accepted + 1).sum()
     wanted = 1 / closed_forms.oracle_factor(alpha, 0.07)

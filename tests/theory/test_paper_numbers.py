@@ -1,4 +1,5 @@
-"""Every published number that a closed form can reach, from the published tables."""
+"""Closed forms give every published number that they can give, from the published
+tables."""
 
 import json
 import math
@@ -43,7 +44,8 @@ def test_table_1(row):
 
 
 def reachable(row, factor=closed_forms.walltime_factor):
-    """Whether inputs that round to the printed ones give what rounds to EXP."""
+    """Returns whether some inputs that round to the printed ones give a result that
+    rounds to EXP."""
     alpha, gamma, c = row["alpha"], row["gamma"], row["c"]
     low = factor(alpha - 0.005, gamma, c + 0.005)  # rises with alpha, falls with c
     high = factor(alpha + 0.005, gamma, c - 0.005)
@@ -51,7 +53,7 @@ def reachable(row, factor=closed_forms.walltime_factor):
 
 
 def test_table_4_is_reached_within_the_rounding_of_its_inputs_and_by_no_other():
-    def at_face_value(row):
+    def rounds_to_printed(row):
         inputs = row["alpha"], row["gamma"], row["c"]
         return rounds_to(closed_forms.walltime_factor(*inputs), row["expected"], 1)
 
@@ -62,7 +64,7 @@ def test_table_4_is_reached_within_the_rounding_of_its_inputs_and_by_no_other():
         return closed_forms.expected_tokens(alpha, gamma) / ((gamma + 1) * c + 1)
 
     assert len(TABLE4) == 12 and all(map(reachable, TABLE4))
-    assert sum(map(at_face_value, TABLE4)) == 9
+    assert sum(map(rounds_to_printed, TABLE4)) == 9
     for wrong in (without_the_added_token, with_one_draft_too_many):
         assert not all(reachable(row, wrong) for row in TABLE4)
 
@@ -138,16 +140,16 @@ def test_figures_2_and_3():
 
 
 def test_the_tables_agree_with_each_other():
-    def alpha_of(row, target):
+    def key_and_alpha(row, target):
         return (target, row["draft"], row["temperature"]), row["alpha"]
 
-    table3 = dict(alpha_of(row, row["target"]) for row in TABLE3)
+    table3 = dict(key_and_alpha(row, row["target"]) for row in TABLE3)
     assert len(table3) == 32 and len(TABLE1) == 6
     for two, four in zip(TABLE2, TABLE4, strict=True):
         shared = ["task", "draft", "temperature", "gamma", "alpha"]
         assert [two[k] for k in shared] == [four[k] for k in shared]
         assert two["speedup"] == four["measured"]
-        key, alpha = alpha_of(two, "t5_xxl_" + two["task"])
+        key, alpha = key_and_alpha(two, "t5_xxl_" + two["task"])
         assert table3[key] == alpha
     for drafter, alphas in LENIENCE["alpha"].items():
         assert table3["t5_xxl_ende", drafter, 1] == alphas[0]

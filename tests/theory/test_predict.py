@@ -1,4 +1,4 @@
-"""Predicted target calls against Algorithm 1: enumerated, and as the engine runs it.
+"""Predicted calls of the target equal those of Algorithm 1, enumerated and as decoded.
 
 The enumeration knows nothing of the programme that it checks: it follows every draft,
 coin and added token of Algorithm 1 in float64.
@@ -37,7 +37,8 @@ each_gamma = pytest.mark.parametrize("gamma", [1, 2, 3])
 
 
 def outcomes(last, draft):
-    """What one call emits given its draft, and the probability of draft and outcome."""
+    """Yields what one call emits given its draft, and the probability of draft and
+    result."""
     alive = np.prod([Q[a, x] for a, x in itertools.pairwise((last, *draft))])
     if alive == 0:
         return
@@ -55,11 +56,12 @@ def outcomes(last, draft):
 
 @functools.cache
 def enumerate_runs(gamma):
-    """{text of N tokens: probabilities [N + 1] of the text and each number of calls}"""
+    """Returns {text of N tokens: probabilities [N + 1] of the text with each number of
+    calls}."""
 
     @functools.cache
     def finish(text):
-        """{(whole text, calls still to come): probability}"""
+        """Returns {(whole text, calls still to come): probability}."""
         if len(text) == N:
             return {(text, 0): 1.0}
         law = defaultdict(float)
@@ -83,8 +85,9 @@ def accept(text):
     return predict.accept_probability(P[rows(text)], Q[rows(text)])
 
 
-def predicted(gamma, accept=accept):
-    """Expected calls, each text weighing as the target writes it."""
+def predict_calls(gamma, accept=accept):
+    """Returns expected calls, with each text weighted by the target's probability of
+    it."""
     texts = enumerate_runs(gamma)
     each = [predict.expected_calls(accept(text), [gamma])[0] for text in texts]
     return np.dot([P[rows(text)].prod() for text in texts], each)
@@ -92,7 +95,7 @@ def predicted(gamma, accept=accept):
 
 @each_gamma
 def test_calls_follow_their_law_given_the_text(gamma):
-    """Text by text, hence also over all texts, which are what the target writes."""
+    """This is tested text by text, and so for all texts, whose law is the target's."""
     assert len(enumerate_runs(gamma)) > 30
     for text, law in enumerate_runs(gamma).items():
         assert law.sum() == pytest.approx(P[rows(text)].prod(), abs=1e-12)
@@ -102,9 +105,9 @@ def test_calls_follow_their_law_given_the_text(gamma):
 
 @each_gamma
 def test_expected_calls_are_those_of_algorithm_1(gamma):
-    """And not those of Eq. 1, or of wrong coins."""
+    """They differ from those of Eq. 1, and from those with wrong acceptances."""
     wanted = sum(enumerate_runs(gamma).values()) @ np.arange(N + 1)
-    assert predicted(gamma) == pytest.approx(wanted, abs=1e-12)
+    assert predict_calls(gamma) == pytest.approx(wanted, abs=1e-12)
     texts = enumerate_runs(gamma)
     before = [rows(text)[0] for text in texts]
     beta = closed_forms.acceptance(P[np.array(before)], Q[np.array(before)])
@@ -115,14 +118,14 @@ def test_expected_calls_are_those_of_algorithm_1(gamma):
         lambda text: accept(text)[::-1],
         lambda text: np.minimum(1, P[rows(text)] / np.maximum(Q[rows(text)], 1e-9)),
     ):
-        assert abs(predicted(gamma, wrong) - wanted) > 1e-3
+        assert abs(predict_calls(gamma, wrong) - wanted) > 1e-3
 
 
 # In the limits, and of long texts.
 
 
 def test_gammas_do_not_know_of_each_other():
-    """And each expectation is the mean of its law."""
+    """Each expectation is the mean of its law."""
     accept, gammas = np.random.default_rng(1).random(30), [5, 0, 64, 3, 29, 3]
     got = predict.expected_calls(accept, gammas)
     alone = [predict.expected_calls(accept, [gamma])[0] for gamma in gammas]
@@ -173,9 +176,10 @@ WORLD = tiny.tables(VOCAB)
 
 @functools.cache
 def weights():
-    """The target's, its drafter's, and those of a drafter that was not used."""
+    """Returns the weights of the target, of its drafter, and of a drafter that was not
+    used."""
     p, q = WORLD.target_weights, WORLD.draft_weights
-    return p, tiny.mixed(p, q, 0.5), WORLD.shallow_weights
+    return p, tiny.add_share(p, q, 0.5), WORLD.shallow_weights
 
 
 DECODER = Decoder(WORLD.target, autoregressive.build(WORLD.draft, GAMMA))
@@ -191,7 +195,7 @@ def decode(temperature: float) -> Output:
 
 
 def coins(temperature: float, draft, shift: int = 0) -> np.ndarray:
-    """accept_probability [B, NEW] of the texts that the engine wrote."""
+    """Returns accept_probability [B, NEW] for the texts that were decoded."""
     text = np.asarray(decode(temperature).tokens)[:, : 1 + NEW]
     last, new = text[:, :-1], text[:, 1:]
 
@@ -207,12 +211,12 @@ def coins(temperature: float, draft, shift: int = 0) -> np.ndarray:
 
 
 def errors(x: np.ndarray) -> float:
-    """Its mean, in standard errors of the mean."""
+    """Returns the mean of x, in standard errors of the mean."""
     return abs(x.mean()) / (x.std(ddof=1) / np.sqrt(len(x)))
 
 
-def off(wanted: np.ndarray) -> tuple[float, float]:
-    """How far a prediction [B] is from the engine's calls, in standard errors.
+def standardized_error(wanted: np.ndarray) -> tuple[float, float]:
+    """Returns how far a prediction [B] is from the decoded calls, in standard errors.
 
     Its mean over all rows; and whether it is right in the rows where it is high as in
     those where it is low: a prediction from the text leaves nothing for it to explain.
@@ -221,42 +225,43 @@ def off(wanted: np.ndarray) -> tuple[float, float]:
     return errors(rest), errors(rest * (wanted - wanted.mean()))
 
 
-def expected(coins: np.ndarray, gamma: int = GAMMA) -> np.ndarray:
+def expected_calls(coins: np.ndarray, gamma: int = GAMMA) -> np.ndarray:
     return np.array([predict.expected_calls(row, [gamma])[0] for row in coins])
 
 
 def test_the_engine_makes_as_many_calls_and_a_wrong_prediction_is_noticed():
     _, draft, other = weights()
-    assert max(off(expected(coins(1.0, draft)))) < 4
-    assert min(off(expected(coins(1.0, other)))) > 4
-    assert off(expected(coins(1.0, draft), GAMMA - 1))[0] > 4
+    assert max(standardized_error(expected_calls(coins(1.0, draft)))) < 4
+    assert min(standardized_error(expected_calls(coins(1.0, other)))) > 4
+    assert standardized_error(expected_calls(coins(1.0, draft), GAMMA - 1))[0] > 4
     alpha = coins(1.0, draft).mean()
     eq_1 = np.full(BATCH, NEW / closed_forms.expected_tokens(alpha, GAMMA))
     assert errors(np.asarray(decode(1.0).counts.calls) - eq_1) > 4
     # The same coins at the wrong tokens are as many calls on average, in other texts.
     for shift in (1, -1):
-        assert off(expected(coins(1.0, draft, shift)))[1] > 4
+        assert standardized_error(expected_calls(coins(1.0, draft, shift)))[1] > 4
 
 
 def test_the_engines_batches_run_as_many_steps():
-    """Rows of one run, taken eight at a time: rows do not know of each other."""
+    """The rows of one run are taken eight at a time, because rows do not depend on each
+    other."""
     chances, rows = coins(1.0, weights()[1]), 8
     laws = [predict.calls_law(row, GAMMA) for row in chances]
     steps = np.asarray(decode(1.0).counts.calls).reshape(-1, rows).max(1)
     batches = range(0, BATCH, rows)
     wanted = [predict.expected_steps(laws[i : i + rows]) for i in batches]
     assert errors(steps - wanted) < 4
-    assert errors(steps - expected(chances).reshape(-1, rows).max(1)) > 4
+    assert errors(steps - expected_calls(chances).reshape(-1, rows).max(1)) > 4
 
 
 def test_greedy_calls_are_certain():
     _, draft, other = weights()
     chances, calls = coins(0.0, draft), np.asarray(decode(0.0).counts.calls)
     assert set(chances.ravel()) == {0.0, 1.0}
-    np.testing.assert_array_equal(expected(chances), calls)
+    np.testing.assert_array_equal(expected_calls(chances), calls)
     for row, count in zip(chances[:VOCAB], calls, strict=False):
         law = predict.calls_law(row, GAMMA)
         np.testing.assert_array_equal(law, np.arange(NEW + 1) == count)
     assert len(set(calls.tolist())) > 3  # texts differ in what they need
     for wrong in (coins(0.0, other), coins(0.0, draft, shift=1)):
-        assert np.mean(expected(wrong) != calls) > 0.1
+        assert np.mean(expected_calls(wrong) != calls) > 0.1

@@ -1,4 +1,5 @@
-"""Speeds follow from a record alone; gamma and prediction from other texts."""
+"""Speeds are computed from a record alone; gamma and the prediction come from other
+texts."""
 
 import json
 
@@ -16,7 +17,7 @@ def step(gamma):
     return UNIT * (V[GAMMAS.index(gamma)] + gamma * C + REST * (gamma > 0))
 
 
-def several(random, count, rounds):
+def random_runs(random, count, rounds):
     ease = np.exp(0.2 * random.normal(size=count))
     steps = [[n if g == 0 else n * x for x in ease] for g, n in STEPS.items()]
     once = [
@@ -27,9 +28,10 @@ def several(random, count, rounds):
 
 
 def row(texts=12, others=6, seed=0):
-    """`measured` of walltime on a machine that is known, texts of different ease."""
+    """Returns `measured` of walltime on a known machine, with texts of different
+    difficulty."""
     random = np.random.default_rng(seed)
-    measured, aside = several(random, texts, 3), several(random, others, 1)
+    measured, aside = random_runs(random, texts, 3), random_runs(random, others, 1)
     measured["seconds"] *= np.array([1.0, 1.01, 1.5])
     aside |= {"seconds": aside["seconds"][..., 0], "expected_steps": aside["steps"]}
     steps = measured["steps"].sum(1)
@@ -41,8 +43,8 @@ def row(texts=12, others=6, seed=0):
     return json.loads(json.dumps(plain, default=lambda array: array.tolist()))
 
 
-def changed(name, factor, at=(1, 2), whose="texts"):
-    """The row in which one number of some texts is another at some gammas."""
+def change_number(name, factor, at=(1, 2), whose="texts"):
+    """Returns the row with one number of some texts changed at some gammas."""
     it = row()
     numbers = it["timed"][whose][name]
     for i in at:
@@ -51,7 +53,8 @@ def changed(name, factor, at=(1, 2), whose="texts"):
 
 
 def test_the_interval_is_students_over_texts():
-    """By hand for two texts: the ratio of means, its error linear in shares."""
+    """For two texts it is computed by hand: the ratio of means, whose error is linear
+    in shares."""
     alone, drafted = np.array([2.0, 4.0]), np.array([1.0, 2.5])
     value, error = speedup.ratio([alone], [drafted])
     assert value == pytest.approx(6 / 3.5)
@@ -86,7 +89,8 @@ def test_speeds_are_ratios_of_medians():
 
 
 def test_texts_that_are_shorter_by_chance_change_no_speed_of_one_length():
-    """With a prefill of 50 steps, half of the tokens in half of the steps."""
+    """The prefill takes as long as 50 steps, and half of the tokens take half of the
+    steps."""
     plain, short, prefill = row(), row(), 50 * UNIT
     for it in (plain, short):
         it["prefill_ms"] = [1e3 * prefill] * 3
@@ -106,8 +110,8 @@ def test_texts_that_are_shorter_by_chance_change_no_speed_of_one_length():
 
 
 def test_gamma_is_chosen_on_texts_whose_speed_is_not_told():
-    """The measured texts were fastest with 1, the others with 3."""
-    it = changed("seconds", 0.3, at=[1])
+    """The measured texts were fastest with gamma 1, the others with 3."""
+    it = change_number("seconds", 0.3, at=[1])
     told = speedup.speedup_from(it)
     assert np.argmax(told["speedup"]) == 1 and told["best_gamma"] == 3
     assert told["best_speedup"] == told["speedup"][2]
@@ -118,10 +122,10 @@ def test_gamma_is_chosen_on_texts_whose_speed_is_not_told():
 def test_a_prediction_holds_nothing_of_what_it_predicts():
     plain = speedup.speedup_from(row())
     for name in ("seconds", "tokens", "steps"):
-        told = speedup.speedup_from(changed(name, 1.7))
+        told = speedup.speedup_from(change_number(name, 1.7))
         assert told["predicted"] == plain["predicted"], name
         assert told["predicted_ci"] == plain["predicted_ci"], name
-    moved = speedup.speedup_from(changed("expected_steps", 1.7, whose="others"))
+    moved = speedup.speedup_from(change_number("expected_steps", 1.7, whose="others"))
     assert moved["predicted"][2] < 0.7 * plain["predicted"][2]
     moved = speedup.speedup_from(row() | {"c": [None, 0.1, 0.2]})
     assert moved["predicted"][1:] != plain["predicted"][1:]
@@ -151,7 +155,7 @@ def test_nothing_is_predicted_without_others_or_their_law():
 def test_what_cannot_be_is_doubted():
     it = row()
     assert speedup.doubts(it | speedup.speedup_from(it)) == []
-    fast = changed("seconds", 0.7, at=[2], whose="others")
+    fast = change_number("seconds", 0.7, at=[2], whose="others")
     (doubt,) = speedup.doubts(fast | speedup.speedup_from(fast))
     assert doubt.startswith("overhead is below 0 at gamma = 3 (-0.")
     few = it | {"chosen_on": 0, "prompts": 12}

@@ -1,4 +1,4 @@
-"""Bounds on what any rule keeps of several draws, against all sets of ids."""
+"""Bounds on what any rule keeps of several draws hold for all sets of ids."""
 
 import itertools
 
@@ -13,14 +13,17 @@ def subsets(size: int):
         yield from map(list, itertools.combinations(range(size), count))
 
 
-def inside(q: np.ndarray, among: list, draws: int, gone: tuple = ()) -> float:
-    """That all of so many draws without replacement are among some ids."""
+def all_among(q: np.ndarray, ids: list, draws: int, removed: tuple = ()) -> float:
+    """Returns the probability that all of `draws` draws without replacement are among
+    some ids."""
     if draws == 0:
         return 1.0
-    left = np.delete(q, gone).sum()
-    free = [x for x in among if x not in gone]
+    left = np.delete(q, removed).sum()
+    free = [x for x in ids if x not in removed]
     return sum(
-        q[x] / left * inside(q, among, draws - 1, (*gone, x)) for x in free if q[x] > 0
+        q[x] / left * all_among(q, ids, draws - 1, (*removed, x))
+        for x in free
+        if q[x] > 0
     )
 
 
@@ -30,7 +33,7 @@ def test_no_set_of_ids_bounds_it_further(seed):
     p, q = rng.dirichlet(np.full(vocab, 0.7), 2)
     for draws in (1, 2, 3):
         alone = [p[h].sum() + 1 - q[h].sum() ** draws for h in subsets(vocab)]
-        apart = [p[h].sum() + 1 - inside(q, h, draws) for h in subsets(vocab)]
+        apart = [p[h].sum() + 1 - all_among(q, h, draws) for h in subsets(vocab)]
         with_it = siblings.bound_with_replacement(p[None], q[None], draws)[0, -1]
         without = siblings.bound_without_replacement(p[None], q[None], draws)[0, -1]
         assert with_it == pytest.approx(min(alone), abs=1e-6)

@@ -33,8 +33,8 @@ from tests.training.test_train_draft import (
     PROMPTS,
     SHORT,
     TEXT,
-    lesson_of,
-    states_of,
+    hidden_states,
+    make_lesson,
 )
 
 torch = pytest.importorskip("torch")
@@ -59,8 +59,8 @@ def target(tmp_path_factory):
 
 
 def read_module(folder):
-    """Returns the module that the package's own loader makes of a folder, with the
-    attention that is written out.
+    """Returns the module that the package's own loader makes from a folder, with
+    attention in plain operations.
 
     Where a folder has no embedding, the loader of version 0.9.0 is to take the target's
     and looks for NaN; of a missing array transformers leaves what lies in memory, which
@@ -75,7 +75,8 @@ def read_module(folder):
 
 
 def module_logits(module, taps, tokens):
-    """Returns its logits [J, T - 1, K] of a text in each step. taps: [T - 1, A D]."""
+    """Returns the module's logits [J, T - 1, K] of a text in each step. taps: [T - 1, A
+    D]."""
     said = []
     hook = module.lm_head.register_forward_hook(lambda *call: said.append(call[2][0]))
     with torch.no_grad():
@@ -90,8 +91,8 @@ def module_logits(module, taps, tokens):
 
 
 def draft_logits(module, taps, known, drafted):
-    """Returns its logits [J, K] of a draft after known tokens, of which it reads the
-    states of all but the last. What is not known of later rows is not seen."""
+    """Returns the module's logits [J, K] of a draft after known tokens; it reads the
+    states of all but the last one. Later rows do not see what is unknown."""
     tokens = np.zeros(len(known) + TURNS, int)
     tokens[: len(known)] = known
     tokens[len(known) :][: len(drafted)] = drafted
@@ -101,7 +102,7 @@ def draft_logits(module, taps, known, drafted):
 
 
 def draft_greedily(module, taps, known, ids):
-    """Returns the ids [J] of the target that it drafts at temperature 0."""
+    """Returns the ids [J] of the target that the module drafts at temperature 0."""
     drafted = []
     for turn in range(TURNS):
         logits = draft_logits(module, taps, known, drafted)
@@ -127,13 +128,13 @@ def our_drafts(whole, source, texts):
 
 
 def compare(folder, target, module):
-    """Asserts that a head's folder says in training and in drafts what a module
-    says."""
+    """Asserts that a head's folder gives the module's logits, in training and in
+    drafts."""
     read = eagle3_files.read(head_files.find_folder(folder), target)
     whole, source = drafts.pair(target, str(folder))
-    hidden = states_of(whole)
+    hidden = hidden_states(whole)
     taps = np.concatenate([np.asarray(tap) for tap in hidden.taps], axis=-1)
-    lesson = lesson_of(whole, hidden)
+    lesson = make_lesson(whole, hidden)
     turns = jax.jit(heads.eagle3_turns(read.config, TURNS))(read.params, lesson)
     for row, tokens in enumerate(TEXT):
         theirs = module_logits(module, taps[row, :-1], tokens)
@@ -170,7 +171,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_head_that_is_written_is_its_module(name, target, tmp_path):
-    """And what the package saves of it is that head again."""
+    """The package also saves the same head again."""
     layer, options = OPTIONS[name]
     config = eagle3.Config(
         layer, 16, (0, 2, 7), **{"draft_vocab": SAID.size, **options}
@@ -191,7 +192,7 @@ def test_a_head_that_is_written_is_its_module(name, target, tmp_path):
 
 
 def test_another_option_is_another_module(target, tmp_path):
-    """A flag changes far more than two ways to compute differ by."""
+    """A flag changes far more than the difference between two ways to compute."""
     folder = head_folders.write_eagle3(
         tmp_path / "head", norm_before_residual=False, **verifier_fields(target)
     )
@@ -203,7 +204,7 @@ def test_another_option_is_another_module(target, tmp_path):
 
 
 def verifier_fields(target):
-    """Returns the fields of a folder that tell its target."""
+    """Returns the fields of a folder that name its target."""
     proposal = {"proposal_type": "greedy", "speculative_tokens": TURNS}
     verifier = {"name_or_path": head_files.name_or_path(target), "architectures": []}
     return {
@@ -217,8 +218,8 @@ def verifier_fields(target):
 
 
 def convert(folder, target):
-    """Returns the folder that the package's converter makes of one of EAGLE's layout;
-    it reads no taps, and takes EAGLE's own."""
+    """Returns the folder that the package's converter makes from one in EAGLE's layout;
+    the converter reads no taps, and takes those of EAGLE."""
     from speculators.convert import convert_model
 
     made, verifier = folder.with_name("converted"), head_files.name_or_path(target)
@@ -240,8 +241,8 @@ def test_a_head_of_eagles_layout_is_the_module_it_is_converted_to(
 
 
 def test_norms_that_the_converter_drops_are_missed(target, tmp_path):
-    """That of version 0.9.0 keeps the option and not its arrays, for which the package
-    then takes fresh ones."""
+    """The converter of version 0.9.0 keeps the option and not the arrays, so that the
+    package creates new ones."""
     folder = head_folders.write_eagle3(tmp_path / "head", "midlayer", fc_norm=True)
     with pytest.raises(ValueError, match=r"missing:\n  fc_norm\.0\.weight"):
         drafts.load_draft(str(convert(folder, target)), target)

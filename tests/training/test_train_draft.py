@@ -1,5 +1,5 @@
-"""`specjax train-draft`: heads learn on what they draft by, runs go on after any stop,
-and what was written is read back exactly."""
+"""`specjax train-draft` trains heads on what they draft from, continues after any stop,
+and writes files that are read back exactly."""
 
 import itertools
 import json
@@ -32,14 +32,14 @@ TEXT = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]], np.int32)
 LENGTH, TURNS = TEXT.shape[1], 3
 
 
-def lesson_of(whole, hidden) -> Lesson:
-    """Returns two texts that nobody scored."""
+def make_lesson(whole, hidden) -> Lesson:
+    """Returns two texts without scores."""
     texts = written.without_inputs(TEXT, np.full(2, LENGTH), np.ones(2))
     table = np.asarray(whole.params["embedding"])
     return Lesson(written.Written(texts, None, None), hidden, table[TEXT])
 
 
-def states_of(whole) -> Hidden:
+def hidden_states(whole) -> Hidden:
     features, _ = whole.model.apply(
         whole.params, jnp.asarray(TEXT), jnp.zeros(2, jnp.int32), None
     )
@@ -48,22 +48,22 @@ def states_of(whole) -> Hidden:
 
 @pytest.mark.parametrize("flags", [{}, {"norm_output": True, "fc_norm": True}])
 def test_a_head_is_unrolled_as_it_drafts(flags, tmp_path):
-    """After each beginning of a text, with the text's own tokens in place of drafted
-    ones."""
+    """The head starts after each beginning of a text, with the text's own tokens
+    instead of drafted ones."""
     target = head_folders.target()
     folder = head_folders.write_eagle3(
         tmp_path / "head", norm_before_residual=False, **flags
     )
     read = eagle3_files.read(head_files.find_folder(folder), target)
     whole = specjax.drafts.pretrained.with_taps(target, read.config.taps)
-    hidden = states_of(whole)
+    hidden = hidden_states(whole)
     say = heads.eagle3_turns(read.config, TURNS)
-    turns = jax.jit(say)(read.params, lesson_of(whole, hidden))
+    turns = jax.jit(say)(read.params, make_lesson(whole, hidden))
     model = eagle3.head(read.config)
     params = eagle3.parameters(read.config, read.params, target.params, read.offsets)
 
     @partial(jax.jit, static_argnums=0)
-    def drafted(known):
+    def draft_logits(known):
         two = jnp.ones(2, jnp.int32)
         memory = model.init(params, Prompt(TEXT, two * known), LENGTH + 1)
         call = TargetCall(
@@ -82,20 +82,20 @@ def test_a_head_is_unrolled_as_it_drafts(flags, tmp_path):
         return logits
 
     for known in (2, 4):
-        for turn, logits in enumerate(drafted(known)):
+        for turn, logits in enumerate(draft_logits(known)):
             assert turns[turn].first <= known - 1 + turn
             said = turns[turn].logits[:, known - 1 + turn]
             np.testing.assert_allclose(said, logits, atol=2e-5)
 
 
 def test_heads_of_medusa_are_compared_with_the_law_that_they_say(tmp_path):
-    """Head i after token t, with what follows token t + i + 1."""
+    """Head i is compared after token t with the law of token t + i + 1."""
     target = head_folders.target()
     folder = head_folders.write_medusa(tmp_path / "head")
     config, params = medusa_files.read(head_files.find_folder(folder), target)
     whole = specjax.drafts.pretrained.with_taps(target, (0,))
-    hidden = states_of(whole)
-    turns = heads.medusa_turns(config)(params, lesson_of(whole, hidden))
+    hidden = hidden_states(whole)
+    turns = heads.medusa_turns(config)(params, make_lesson(whole, hidden))
     flat = medusa.medusa_logits(params, hidden.last[:, 2])
     for i, turn in enumerate(turns):
         assert turn.shift == i + 1
@@ -125,7 +125,7 @@ def run(desk, out, flags):
 
 
 class Killed(BaseException):
-    """An end of a run such as Ctrl-C or a lost machine."""
+    """Raised to end a run as Ctrl-C or a lost machine would."""
 
 
 HEAD = "--kind eagle3 --vocab 100 --turns 2 --mlp-dim 16"
@@ -137,7 +137,7 @@ def head(desk):
     return desk / "head"
 
 
-def trained(out):
+def final_weights(out):
     """Returns the weights with which a run ended."""
     tree = states.last(out.with_name(f"{out.name}.run") / "training" / "checkpoint")
     like = loop.TrainState(None, None, 0)
@@ -147,7 +147,9 @@ def trained(out):
 def test_a_trained_head_is_read_back_exactly(desk, head):
     target = specjax.load(desk / "m0.safetensors")
     draft = specjax.load_draft(str(head), target)
-    jax.tree.map(np.testing.assert_array_equal, draft.params["head"], trained(head))
+    jax.tree.map(
+        np.testing.assert_array_equal, draft.params["head"], final_weights(head)
+    )
     assert draft.params["ids"].size == 100
     done = specjax.generate_text(target, draft, PROMPTS[:2], gamma=2, new_tokens=6)
     alone = specjax.generate_text(target, None, PROMPTS[:2], new_tokens=6)
@@ -165,7 +167,7 @@ def test_one_text_in_so_many_is_greedy(every, wanted):
 
 
 def kill_at(call, build):
-    """Returns `build`, whose function raises Killed in its call of this number."""
+    """Returns `build`, whose function raises Killed in its call with this number."""
 
     def build_stopping(*options):
         function, numbers = build(*options), itertools.count(1)
@@ -181,7 +183,7 @@ def kill_at(call, build):
 
 
 def test_a_stopped_run_goes_on_to_the_same_head(desk, head, monkeypatch):
-    """Stopped between two shards, and after a step."""
+    """The run is stopped between two shards, and after a step."""
     first, out = desk / "head.run/states", desk / "again"
     where = f"--generate {desk}/prompts.jsonl"
     writer = kill_at(2, target_states.writer)

@@ -1,4 +1,4 @@
-"""Custom parts are certified only once they passed, as their file is now."""
+"""Custom parts are certified only after they passed, with their file as it is now."""
 
 import sys
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_a_rule_that_says_that_it_is_lossy_is_believed(parts):
 
 
 def test_no_kernel_stands_for_a_verdict_of_ones_own(parts):
-    """Though it was made of a rule for which one does."""
+    """It is made from a rule for which a kernel exists."""
     assert verifiers.find("parts_of_mine:own").rule is None
     assert verifiers.find("parts_of_mine:alias").rule == verifiers.find("token").rule
 

@@ -1,4 +1,4 @@
-"""Lenience changes the output's law as Appendix A.5 says, and not otherwise.
+"""Lenience changes the output's law as Appendix A.5 says, and in no other way.
 
 Laws are those of the compiled verifier, enumerated as `specjax.exactness.certify` does.
 Axes: B rows, G = gamma, V vocabulary.
@@ -43,7 +43,8 @@ standardize = jax.jit(probs.standardize)
 
 @functools.cache
 def mended_with_p(level: float) -> Verifier:
-    """Broken: draws from p itself after a rejection, which lets tokens pass p / l."""
+    """A broken rule: it draws from p itself after a rejection, so that tokens may
+    exceed p / l."""
 
     def verify(target, draft, noise, keep_residual=False):
         verdict = build(level).verify(target, draft, noise)
@@ -57,7 +58,7 @@ def mended_with_p(level: float) -> Verifier:
 
 @functools.cache
 def bonus_is_lenient(level: float) -> Verifier:
-    """Broken: the token after a whole draft comes from p sharpened, not from p."""
+    """A broken rule: the token after a whole draft comes from a sharpened p."""
 
     def verify(target, draft, noise, keep_residual=False):
         sharp = standardize(target.logits, Sampling(target.scale[:, 0] * 0 + 0.5))
@@ -68,7 +69,7 @@ def bonus_is_lenient(level: float) -> Verifier:
 
 
 def claim(level: float) -> Claim:
-    """Each accept uniform is compared with min(1, p(x) / (l q(x)))."""
+    """Returns a claim: each uniform is compared with min(1, p(x) / (l q(x)))."""
 
     def limits(at):
         return accept_ratio(at._replace(q=level * at.q))
@@ -77,13 +78,14 @@ def claim(level: float) -> Claim:
 
 
 def texts(verifier: Verifier, fixture: Fixture, n: int) -> list[dict]:
-    """The laws of the first 0 .. n tokens: a dict text -> chance for each length."""
+    """Returns the laws of the first 0 .. n tokens: for each length a dict text ->
+    probability."""
     case = enumeration.make_case(verifier, UNKNOWN, fixture, 2, "float32")
     return [{(): 1.0}, *(certify.text_law(case, i + 1)[0] for i in range(n))]
 
 
 def first_law(verifier: Verifier, fixture: Fixture, dtype="float64") -> np.ndarray:
-    """[V], of the first token."""
+    """Returns the law [V] of the first token."""
     case = enumeration.make_case(verifier, UNKNOWN, fixture, 2, dtype)
     with jax.enable_x64(dtype == "float64"):
         law, _ = certify.text_law(case, 1)
@@ -91,13 +93,14 @@ def first_law(verifier: Verifier, fixture: Fixture, dtype="float64") -> np.ndarr
 
 
 def one_token(verifier, fixture):
-    """P [V], the law of the first token, and p, q [V] that it came from."""
+    """Returns P [V], the law of the first token, and the p and q [V] from which it
+    came."""
     p, q = (law(()) for law in references(fixture))
     return first_law(verifier, fixture, "float32"), p, q
 
 
 def worst_ratio(laws, fixture) -> float:
-    """The largest P(x | prefix) / p(x | prefix)."""
+    """Returns the largest P(x | prefix) / p(x | prefix)."""
     p, worst = references(fixture)[0], 0.0
     for before, law in itertools.pairwise(laws):
         for text, mass in law.items():
@@ -124,8 +127,8 @@ def test_only_the_law_changes_and_the_rate_is_alpha_l(name):
 @pytest.mark.parametrize("residual", lenient.RESIDUALS)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_one_token_is_at_most_p_over_l(name, residual):
-    """min(p / l, q) + (1 - beta_l) r for r its residual; beta_l - beta_1 from p, and
-    never less by another residual."""
+    """The law is min(p / l, q) + (1 - beta_l) r for the residual r; its distance from p
+    is beta_l - beta_1, and no other residual is nearer."""
     level, fixture = 0.4, TRIALS[name].fixture
     law, p, q = one_token(build(level, residual), fixture)
     kept = np.minimum(p / level, q)
@@ -148,7 +151,8 @@ def test_every_token_of_a_text_is_at_most_p_over_l(residual):
 
 
 def test_the_bound_is_attained_and_a_wrong_residual_breaks_it():
-    """l = 0.5 keeps 0.2, 0.1 and 0.1, and 0.6 is spread by max(0, p - q)."""
+    """l = 0.5 keeps 0.2, 0.1 and 0.1, and the other 0.6 is divided in proportion to
+    max(0, p - q)."""
     p, q = [0.1, 0.5, 0.4], [0.8, 0.1, 0.1]
     fixture = Fixture("", 3, context_free(p), context_free(q))
     law, *_ = one_token(build(0.5), fixture)
@@ -161,7 +165,8 @@ def test_the_bound_is_attained_and_a_wrong_residual_breaks_it():
 
 
 def test_the_token_after_a_whole_draft_is_strict():
-    """p = q: all drafts are kept, and what follows them is all that could be wrong."""
+    """With p = q all drafts are kept, so that only the token after them can be
+    wrong."""
     fixture = TRIALS["p = q"].fixture
     assert certify.certify(build(0.4), fixture, 2, 3, claim(0.4)).exact
     assert not certify.certify(bonus_is_lenient(0.4), fixture, 2, 3, claim(0.4)).exact
@@ -176,7 +181,8 @@ LEVEL = 0.3
 @pytest.mark.parametrize("hot", [False, True])
 @pytest.mark.parametrize("residual", lenient.RESIDUALS)
 def test_an_argmax_row_keeps_what_is_nearly_as_likely(residual, hot):
-    """Whether the draft is the argmax of its own law, or drawn from it and certain."""
+    """The draft is the argmax of its own law, or was drawn from it and counts as
+    certain."""
     q = reference(COLD.draft(()), Sampling(float(hot)))
     fixture = COLD._replace(regime="certain", drawn=lambda prefix: q) if hot else COLD
     first = first_law(build(LEVEL, residual), fixture, "float32")
@@ -196,7 +202,7 @@ def test_l_of_1_is_the_token_verifier(name, residual):
 
 
 def one_row(level: float, laws, sampling: Sampling, drafted: int, u: float):
-    """The verdict on one certain token."""
+    """Returns the verdict on one certain token."""
     settings = jax.tree.map(lambda value: jnp.full(1, value), sampling)
     target = standardize(jnp.log(jnp.array([laws])), settings)
     draft = Draft(jnp.array([[drafted]]), jnp.array([1]), None)
@@ -205,8 +211,8 @@ def one_row(level: float, laws, sampling: Sampling, drafted: int, u: float):
 
 
 def test_equal_logits_are_strict_at_l_of_1_only():
-    """The second of two best tokens is not the argmax, but as probable; and a share of
-    just the lenience is tolerated."""
+    """The second of two best tokens is as probable as the argmax; a share of exactly
+    the lenience is allowed."""
     laws = [[0.1, 0.45, 0.45], [0.2, 0.3, 0.5]]
     strict, loose = (one_row(at, laws, Sampling(0.0), 2, 0.5) for at in (1.0, LEVEL))
     assert (strict.tokens.tolist(), loose.tokens.tolist()) == ([[1, 0]], [[2, 2]])
@@ -231,7 +237,7 @@ def test_equal_logits_are_strict_at_l_of_1_only():
     ids=["T 0", "T 1, top-k 1", "T 0.9, top-k 1", "T 1, top-k 2", "T 1"],
 )
 def test_which_rows_count_as_argmax(sampling, accepted):
-    """At u = 0.99 the second token passes if p_raw decides, or p / (l q) > 1."""
+    """At u = 0.99 the second token passes if p_raw decides, or if p / (l q) > 1."""
     laws = [[0.1, 0.4, 0.5], [0.2, 0.3, 0.5]]
     verdict = one_row(LEVEL, laws, sampling, 1, 0.99)
     assert verdict.num_accepted.tolist() == [accepted]

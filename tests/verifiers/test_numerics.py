@@ -1,4 +1,4 @@
-"""Greedy identity: what rounding explains and what it does not, and the command.
+"""Greedy identity: what rounding explains, what it does not, and the command.
 
 Tables of logits are the same in calls of any shape, but for one that rounds by the
 shape of a call on every machine. Transformers are `tests/cli/test_families.py`'s.
@@ -36,7 +36,7 @@ from specjax.prompts import Prompts
 from specjax.step import Decoder
 from specjax.types import Params, Verdict, Verifier
 from specjax.verifiers import token
-from tests.exactness.test_other_engines import EPS, GAP, by_calls
+from tests.exactness.test_other_engines import EPS, GAP, make_target
 from tests.support import bare, tiny
 from tests.support.settings import make
 
@@ -60,14 +60,15 @@ def table_pair(dtype: str = "float32") -> tuple[Pretrained, DraftSource]:
 
 
 @functools.cache
-def parted() -> Report:
-    """id i is followed by i + 1, 5 by 0 and 7 by 6. After 2 the ids 3 and 4 are nearly
-    tied, and calls of several tokens have them the other way round."""
+def make_tied_table() -> Report:
+    """Returns the report on a target in which id i is followed by i + 1, 5 by 0 and 7
+    by 6. After 2 the ids 3 and 4 are nearly tied, and calls of several tokens order
+    them the other way round."""
     one = 5 * np.eye(8, dtype=np.float32)[[1, 2, 3, 4, 5, 0, 7, 6]]
     one[2, 4] = 5 - GAP
     many = one.copy()
     many[2, 4] += EPS
-    both = by_calls(one, many)
+    both = make_target(one, many)
     setting = make(DivergenceSetting, gammas=(GAMMA,), texts=8, new_tokens=NEW, batch=4)
     return divergence.examine(
         (both, model_source(both)), Prompts([[i] for i in range(8)], None, ()), setting
@@ -87,29 +88,29 @@ def test_rung_1_texts_of_tables_are_identical():
 
 
 def case():
-    """The prompts of the tables and a greedy request."""
+    """Returns the prompts of the tables and a greedy request."""
     prompt, sampling = make_prompt(PROMPTS.tokens), make_sampling(4, 0.0)
     return prompt, make_request(jax.random.key(0), prompt, NEW, sampling)
 
 
 def test_rung_3_near_ties_part_texts_and_are_explained():
-    rung = parted().found[0]
+    rung = make_tied_table().found[0]
     told = rung.natural
     assert (told.identical, told.explained, told.unexplained) == (2, 6, 0)
     assert told.eps_max == pytest.approx(EPS, rel=1e-2) and told.equal < 1
     assert 0 < told.observed <= told.bound and 0 < told.expected <= told.bound
     assert told.tv_max <= told.tv_bound
     assert rung.matched.identical == 8 and rung.matched.equal == 1
-    assert rung.oracle.below == 0 and parted().margins.shape == (8 * NEW,)
+    assert rung.oracle.below == 0 and make_tied_table().margins.shape == (8 * NEW,)
     assert not divergence.failures(rung, strict=True)
-    json.dumps(row.numbers(parted()), allow_nan=False)  # a record's
+    json.dumps(row.numbers(make_tied_table()), allow_nan=False)  # a record's
 
 
 # Broken twins.
 
 
-def credulous(target, draft, noise, keep_residual=False) -> Verdict:
-    """Algorithm 1 that accepts whatever was drafted."""
+def accept_everything(target, draft, noise, keep_residual=False) -> Verdict:
+    """Returns the verdict of Algorithm 1 with every drafted token accepted."""
     right = token.verify(target, draft, noise, keep_residual)
     extra = jnp.take_along_axis(right.tokens, right.num_accepted[:, None], axis=1)[:, 0]
     tokens = token.emit(draft, draft.num, extra)
@@ -117,7 +118,7 @@ def credulous(target, draft, noise, keep_residual=False) -> Verdict:
 
 
 def test_a_verifier_that_accepts_a_wrong_token_is_unexplained():
-    wrong = fused.reference(Verifier(token.noise, credulous))
+    wrong = fused.reference(Verifier(token.noise, accept_everything))
     rung = divergence.examine(table_pair(), PROMPTS, TABLES, wrong).found[0]
     assert rung.natural.unexplained > 0 and rung.matched.unexplained > 0
     assert rung.oracle.below > 0
@@ -126,8 +127,8 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained():
     assert "below the full forward" in failed
 
 
-def texts_of(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
-    """Of the tables, with the right model's logits."""
+def table_texts(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
+    """Returns texts of the tables, with the right model's logits."""
     (target, draft), (prompt, request) = table_pair(), case()
     rows, sizes = decoder.drafter.gamma + 1, (SLOTS, NEW)
     right = divergence.build_read(target.model, sizes, rows)
@@ -141,7 +142,7 @@ def texts_of(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
     return text(Params(target.params, draft.params), prompt, request)
 
 
-def compared(base, text) -> divergence.Comparison:
+def compare_texts(base, text) -> divergence.Comparison:
     return divergence.summarize(divergence.compare(base, text))
 
 
@@ -155,20 +156,20 @@ def test_a_run_that_reads_what_is_wrong_is_unexplained():
         return right.apply(params, late, start, cache)
 
     broken = right._replace(apply=apply)
-    base = texts_of(Decoder(right))
+    base = table_texts(Decoder(right))
     for model, wrong in ((right, 0), (broken, 4)):
-        text = texts_of(Decoder(model, draft.drafter(GAMMA)))
-        assert compared(base, text).unexplained == wrong
+        text = table_texts(Decoder(model, draft.drafter(GAMMA)))
+        assert compare_texts(base, text).unexplained == wrong
 
 
 def test_an_eps_of_another_prefix_is_noticed():
-    """It would explain anything."""
-    (target, draft), wrong = table_pair(), Verifier(token.noise, credulous)
-    base = texts_of(Decoder(target.model))
+    """A wrong eps would explain any difference."""
+    (target, draft), wrong = table_pair(), Verifier(token.noise, accept_everything)
+    base = table_texts(Decoder(target.model))
     decoder = Decoder(target.model, draft.drafter(GAMMA), wrong)
-    rung = compared(base, texts_of(decoder, wrong_prefix=True))
+    rung = compare_texts(base, table_texts(decoder, wrong_prefix=True))
     assert rung.identical == 0
-    honest = compared(base, texts_of(decoder))
+    honest = compare_texts(base, table_texts(decoder))
     assert honest.unexplained > rung.unexplained and honest.eps_max == 0
     assert rung.eps_max > 1 and rung.lost > rung.places / 2
     failed = divergence.failures(
@@ -205,7 +206,8 @@ def test_padded_is_autoregression_in_longer_calls(temperature):
 
 
 def places(**fields) -> Places:
-    """Two texts of four places; the first parts at its third."""
+    """Returns two texts of four places, the first of which differs from its third place
+    on."""
     live = np.array([[1, 1, 1, 0], [1, 1, 1, 1]], bool)
     differ = np.array([[0, 0, 1, 0], [0, 0, 0, 0]], bool)
     zero = np.zeros((2, 4))
@@ -281,7 +283,7 @@ STRICT = {
 
 
 def run_command(monkeypatch, rung: GammaReport) -> int:
-    """The command, with this in the place of what is measured."""
+    """Runs the command with this in place of the measured rung."""
     report = Report(np.linspace(0, 1, 64), [rung])
     monkeypatch.setattr(microscope, "examine", lambda *_: report)
     return microscope.main(["--dtype", "float32"])

@@ -1,4 +1,4 @@
-"""Pathwise rules give the same tokens for the same keys, whatever drafts.
+"""Pathwise rules give the same tokens for the same keys, with any draft.
 
 No statistics: texts of `verifiers.gumbel` are those of the same keys without a drafter,
 and rows of any verifier do not know of each other.
@@ -38,15 +38,15 @@ RULES = {name: (VERDICTS.index(name), Noise()) for name in CHAINS} | {
 }
 
 
-def hot(seed: int = 0):
-    """Each text at each of HEATS, with a key of its own."""
+def texts_at_heats(seed: int = 0):
+    """Returns each text at each of HEATS, with a key of its own."""
     several = [text for text in TEXTS for _ in HEATS]
     prompt = make_prompt(several)
     sampling = Sampling(jnp.resize(jnp.array(HEATS), len(several)))
     return prompt, make_request(jax.random.key(seed), prompt, NEW, sampling)
 
 
-ASKED = hot()
+ASKED = texts_at_heats()
 
 
 def run(drafter: Drafter, rule: Verifier, *arguments, policy=None) -> Output:
@@ -66,27 +66,27 @@ def table_loop(gamma: int) -> Callable:
     return decode
 
 
-def on_tables(rule: str, gamma: int = GAMMA, asked=ASKED) -> Output:
+def decode_tables(rule: str, gamma: int = GAMMA, asked=ASKED) -> Output:
     return table_loop(gamma)(RULES[rule], PAIR, *asked)
 
 
-def plain() -> Output:
-    """Of a race without drafts."""
-    return on_tables("gumbel", gamma=0)
+def decode_without_draft() -> Output:
+    """Returns the texts of a race without drafts."""
+    return decode_tables("gumbel", gamma=0)
 
 
-def apart(output: Output, other: Output) -> float:
-    """The share of texts that differ, of the sampled ones."""
+def share_that_differs(output: Output, other: Output) -> float:
+    """Returns the share of the sampled texts that differ."""
     differ = np.any(output.tokens != other.tokens, axis=1)
     return float(np.mean(differ[np.resize(HEATS, differ.size) > 0]))
 
 
 def test_texts_differ_by_key_and_by_temperature():
-    """Else their equality would say little."""
-    other = on_tables("gumbel", 0, hot(seed=1))
-    differ = np.any(plain().tokens != other.tokens, axis=1)
+    """Otherwise their equality would say little."""
+    other = decode_tables("gumbel", 0, texts_at_heats(seed=1))
+    differ = np.any(decode_without_draft().tokens != other.tokens, axis=1)
     np.testing.assert_array_equal(differ, np.resize(HEATS, BATCH) > 0)
-    rows = [tuple(row) for row in np.asarray(plain().tokens)]
+    rows = [tuple(row) for row in np.asarray(decode_without_draft().tokens)]
     assert len(set(rows)) == len(rows)
 
 
@@ -99,7 +99,7 @@ def test_texts_differ_by_key_and_by_temperature():
     ids=["early exit", "random"],
 )
 def test_coupled_drafts_are_kept_more_often(build):
-    """And the text is the same with either."""
+    """The text is the same with either draft."""
 
     @jax.jit
     def decode(which, *arguments):
@@ -112,15 +112,15 @@ def test_coupled_drafts_are_kept_more_often(build):
     rates = []
     for which in range(2):
         output = decode(which, Params(WORLD.target_weights, PAIR.draft), *ASKED)
-        assert np.array_equal(output.tokens, plain().tokens)
+        assert np.array_equal(output.tokens, decode_without_draft().tokens)
         counts, sampled = output.counts, np.resize(HEATS, BATCH) > 0
         rates.append(counts.accepted[sampled].sum() / counts.tested[sampled].sum())
     assert rates[1] > rates[0] + 0.02
 
 
 def test_the_text_does_not_depend_on_any_drafts():
-    """An argument says which, at each length that a row may have: tokens [B, L + G]
-    and how many of them [B, L]."""
+    """An argument gives the drafts at each length that a row may have: tokens [B, L +
+    G], and their number [B, L]."""
 
     def draft(key, params, request: Request, state) -> tuple[Draft, tuple]:
         tokens, num = params
@@ -128,7 +128,7 @@ def test_the_text_does_not_depend_on_any_drafts():
         at = state.length[:, None] + jnp.arange(GAMMA)
         return Draft(tokens[rows[:, None], at], num[rows, state.length], None), ()
 
-    rng, text = np.random.default_rng(0), np.asarray(plain().tokens)
+    rng, text = np.random.default_rng(0), np.asarray(decode_without_draft().tokens)
     text = np.pad(text, ((0, 0), (0, GAMMA)))
     full = np.full((BATCH, SLOTS), GAMMA, np.int32)
     ragged = rng.integers(0, GAMMA + 1, full.shape).astype(np.int32)
@@ -138,7 +138,7 @@ def test_the_text_does_not_depend_on_any_drafts():
     decode = jax.jit(functools.partial(run, scripted, gumbel.verifier))
     for script in ((nonsense, full), (nearly, ragged), (nearly, full), (text, full)):
         output = decode(Params(WORLD.target_weights, script), *ASKED)
-        assert np.array_equal(output.tokens, plain().tokens)
+        assert np.array_equal(output.tokens, decode_without_draft().tokens)
         kept.append(output.counts.accepted.sum())
     assert kept[0] < kept[1] < kept[2] < kept[3]
     # Of the text itself all is kept.
@@ -147,28 +147,35 @@ def test_the_text_does_not_depend_on_any_drafts():
 
 
 def test_only_gumbel_is_pathwise():
-    """Others say another text for the same keys, and so does a race that is named by
-    its iteration: what the comparison is worth."""
-    assert apart(on_tables("gumbel"), plain()) == 0
+    """Other rules write another text for the same keys, and so does a race that is
+    named by its iteration; so the comparison is meaningful."""
+    assert share_that_differs(decode_tables("gumbel"), decode_without_draft()) == 0
     for rule in ("token", "block", "rejection", "match", "by iteration"):
-        assert apart(on_tables(rule), on_tables(rule, gamma=0)) > 0.3, rule
+        assert (
+            share_that_differs(decode_tables(rule), decode_tables(rule, gamma=0)) > 0.3
+        ), rule
 
 
 def test_without_drafts_all_uniforms_are_spent_alike():
-    """gamma = 0: the same draw from p by each rule but gumbel, which races."""
+    """With gamma = 0, each rule but gumbel, which races, draws in the same way from
+    p."""
     assert autoregressive.build(WORLD.draft, 0) is nothing.drafter
     baseline = generate.autoregressive(WORLD.target, SLOTS)
     baseline = baseline(Params(WORLD.target_weights), *ASKED)
     for rule in ("token", "block", "rejection", "match"):
-        got = on_tables(rule, gamma=0)
+        got = decode_tables(rule, gamma=0)
         jax.tree.map(np.testing.assert_array_equal, got, baseline)
-    assert apart(plain(), baseline) > 0.8
+    assert share_that_differs(decode_without_draft(), baseline) > 0.8
 
 
 def test_a_plain_race_is_the_argmax_of_its_definition():
-    """log p of the table plus the variables of each position, token after token."""
+    """Each token is the argmax of log p of the table plus the variables of its
+    position."""
     (prompt, request), logits = ASKED, np.asarray(WORLD.target_weights)
-    tokens, heat = np.asarray(plain().tokens), np.asarray(request.sampling.temperature)
+    tokens, heat = (
+        np.asarray(decode_without_draft().tokens),
+        np.asarray(request.sampling.temperature),
+    )
     rows = np.arange(len(heat))
     for step in range(NEW):
         at = np.asarray(prompt.length) + step
@@ -177,29 +184,30 @@ def test_a_plain_race_is_the_argmax_of_its_definition():
         np.testing.assert_array_equal(tokens[rows, at], ahead.argmax(1))
 
 
-def chosen(tree, rows: np.ndarray):
+def take_rows(tree, rows: np.ndarray):
     return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
 @pytest.mark.parametrize("rule", CHAINS)
 def test_a_rows_text_does_not_depend_on_its_batch(rule):
-    """In another slot, beside other mates, and alone."""
-    whole = on_tables(rule)
+    """The row is decoded in another slot, with other rows, and alone."""
+    whole = decode_tables(rule)
     alone = [[row] for row in range(0, BATCH, 5)]
     for rows in (*alone, np.random.default_rng(1).permutation(BATCH)):
         rows = np.array(rows)
-        some = on_tables(rule, asked=chosen(ASKED, rows))
-        jax.tree.map(np.testing.assert_array_equal, some, chosen(whole, rows))
+        some = decode_tables(rule, asked=take_rows(ASKED, rows))
+        jax.tree.map(np.testing.assert_array_equal, some, take_rows(whole, rows))
 
 
 def test_the_check_notices_noise_that_is_named_by_place():
     order = np.roll(np.arange(BATCH), 4)  # as hot as before
-    moved = on_tables("by place", asked=chosen(ASKED, order))
-    assert apart(moved, chosen(on_tables("by place"), order)) > 0.8
+    moved = decode_tables("by place", asked=take_rows(ASKED, order))
+    assert share_that_differs(moved, take_rows(decode_tables("by place"), order)) > 0.8
 
 
 def test_races_are_won_by_both_at_that_rate():
-    """`gumbel.acceptance`, of 20000 positions by the keys and the race of texts."""
+    """The rate is `gumbel.acceptance`, for 20000 positions with the keys and the race
+    of texts."""
     count, (p, q) = 20_000, ([0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.6, 0.1])
 
     @jax.jit

@@ -1,5 +1,5 @@
-"""The law of the sigmoid rule is Eqs. 5 to 7 of Wagner et al. (2024), that of the
-released one what the authors' code draws, and neither is the target's.
+"""The law of the sigmoid rule is that of Eqs. 5 to 7 of Wagner et al. (2024), that of
+the released rule is what the authors' code draws, and neither is the target's.
 
 Laws are those of the compiled verifier, enumerated as `specjax.exactness.certify` does.
 Axes: B rows, G = gamma, V vocabulary.
@@ -28,8 +28,11 @@ build = functools.cache(
 )
 
 
-def by_hand(fixture: Fixture, scale: float, released: bool = False) -> np.ndarray:
-    """out(x) = q(x) a(x) + (1 - sum q a) res(x), of the first token, by Eq. 5.
+def expected_output(
+    fixture: Fixture, scale: float, released: bool = False
+) -> np.ndarray:
+    """Returns the law of the first token, out(x) = q(x) a(x) + (1 - sum q a) res(x),
+    from Eq. 5.
 
     Or as in the authors' code: logits beyond the scale are cut, weights have a floor,
     and where nothing was drafted they are the logits.
@@ -62,7 +65,7 @@ def by_hand(fixture: Fixture, scale: float, released: bool = False) -> np.ndarra
 def test_the_first_token_follows_the_closed_form(name):
     fixture = TRIALS[name].fixture
     law = first_law(build(10.0), fixture)
-    np.testing.assert_allclose(law, by_hand(fixture, 10.0), atol=1e-12)
+    np.testing.assert_allclose(law, expected_output(fixture, 10.0), atol=1e-12)
 
 
 RELEASED = {"cut": engines.CUT, "certain": TRIALS["certain"].fixture}
@@ -75,8 +78,10 @@ RELEASED |= {WARM.name: WARM, "no draft": WARM._replace(num=lambda prefix: 0)}
 def test_the_released_rule_is_the_authors_code_and_not_the_paper(name, scale):
     fixture = RELEASED[name]
     law = first_law(sigmoid_released.build(-scale, scale), fixture)
-    np.testing.assert_allclose(law, by_hand(fixture, scale, released=True), atol=1e-12)
-    assert np.abs(law - by_hand(fixture, scale)).max() > 1e-7
+    np.testing.assert_allclose(
+        law, expected_output(fixture, scale, released=True), atol=1e-12
+    )
+    assert np.abs(law - expected_output(fixture, scale)).max() > 1e-7
 
 
 def test_the_released_rule_draws_by_logits_after_a_whole_draft():
@@ -88,7 +93,7 @@ def test_the_released_rule_draws_by_logits_after_a_whole_draft():
 
 @pytest.mark.parametrize("rule", [sigmoid.build, sigmoid_released.build])
 def test_temperature_0_is_argmax(rule):
-    """One id is kept on each side, whatever the sigmoids of the others."""
+    """One id is kept on each side, whatever the sigmoids of the other ids are."""
     fixture = TRIALS["T 0"].fixture
     assert certify.certify(rule(-1e4, 1e4), fixture, 2, 3, dtype="float64").exact
 
@@ -107,8 +112,9 @@ def test_it_is_the_transcription_and_not_exact(fixture):
 
 
 @functools.cache
-def mended(kind: str) -> Verifier:
-    """Broken: the token after a whole draft, or after a rejection, comes from p."""
+def draw_from_target(kind: str) -> Verifier:
+    """A broken rule: the token after a whole draft, or after a rejection, comes from
+    p."""
     right = build(10.0)
 
     def verify(target, draft, noise, keep_residual=False):
@@ -126,13 +132,18 @@ def mended(kind: str) -> Verifier:
 
 @pytest.mark.parametrize("kind", ["bonus", "rejection"])
 def test_a_rule_with_another_last_token_is_told_apart(kind):
-    """The first token tells a wrong residual; with no draft, a wrong bonus."""
+    """The first token shows a wrong residual; without a draft, it shows a wrong
+    bonus."""
     fixture = engines.CUT
     if kind == "bonus":
         fixture = fixture._replace(num=lambda prefix: 0)
-    wanted = by_hand(fixture, 10.0)
-    assert np.abs(wanted - by_hand(fixture, 20.0)).max() > 1e-4  # the scale counts
-    right, wrong = (first_law(v, fixture) for v in (build(10.0), mended(kind)))
+    wanted = expected_output(fixture, 10.0)
+    assert (
+        np.abs(wanted - expected_output(fixture, 20.0)).max() > 1e-4
+    )  # the scale counts
+    right, wrong = (
+        first_law(v, fixture) for v in (build(10.0), draw_from_target(kind))
+    )
     np.testing.assert_allclose(right, wanted, atol=1e-12)
     assert np.abs(wrong - wanted).max() > 1e-2
 
@@ -149,7 +160,8 @@ def program(verifier: Verifier, z_p, z_q, tokens):
 
 
 def one_call(verifier: Verifier, logits, drafted):
-    """A verification of one row at temperature 1: p [3, V], q [2, V]."""
+    """Returns a verification of one row at temperature 1, with p [3, V] and q [2,
+    V]."""
     z_p, z_q = (np.asarray(z, np.float32)[None] for z in logits)
     return program(verifier, z_p, z_q, np.array([drafted], np.int32))
 
@@ -160,7 +172,8 @@ def random_logits(seed: int, vocab: int = 7):
 
 
 def test_half_precision_ends_below_1e5():
-    """Nothing is kept and the token is any that p keeps: uniform, as documented."""
+    """From 1e5 on, float16 keeps no draft, and draws the token uniformly from those
+    that p keeps, as documented."""
     z_p, z_q = random_logits(1)
     z_p[0, 2] = -np.inf
     verdict = one_call(build(1e5, "float16"), (z_p, z_q), [0, 1])
@@ -190,7 +203,8 @@ def test_half_precision_is_coarser_where_it_has_numbers():
 
 @pytest.mark.parametrize("cut", [{}, {"top_k": np.array([3, 2, 3])}])
 def test_the_law_that_it_reads_decides_alike(cut):
-    """`sigmoid.law` reads less than `probs.standardize`, and argmax rows in full."""
+    """`sigmoid.law` reads less than `probs.standardize` does, and reads argmax rows
+    completely."""
     rng = np.random.default_rng(4)
     z_p = np.float32(rng.normal(size=(3, 3, 6)))
     z_q = np.float32(rng.normal(size=(3, 2, 6)))
@@ -211,7 +225,7 @@ def test_the_law_that_it_reads_decides_alike(cut):
 
 
 def test_an_unlikely_id_is_not_a_removed_one():
-    """A softmax of 0 in float32 has a sigmoid all the same."""
+    """An id whose softmax is 0 in float32 has a sigmoid nevertheless."""
     law = probs.standardize(jnp.array([[0.0, -200.0, -jnp.inf]]), Sampling(jnp.ones(1)))
     assert isinstance(law, Law) and probs.dense(law)[0, 1] == 0
     assert sigmoid.support(law).tolist() == [[True, True, False]]

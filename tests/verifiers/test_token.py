@@ -30,7 +30,7 @@ ITSELF = Params(WORLD.target_weights, WORLD.target_weights)
 
 
 def verifier(wrong) -> Verifier:
-    """Algorithm 1, whose extra token may be wrong."""
+    """Returns Algorithm 1, with an error in its extra token if `wrong`."""
 
     def verify(target, draft, noise):
         right = token.verify(target, draft, noise)
@@ -55,13 +55,13 @@ def loop(name: str):
 
 
 def p_value(name: str, wrong: int = RIGHT, params: Params | None = None) -> float:
-    """Of texts whose rows take turns with two settings."""
+    """Returns the p-value of texts whose rows alternate between two settings."""
     asked = goodness.ask(goodness.ROWS, seed=0)
     output = loop(name)(wrong, params or BY_NAME[name].params(WORLD), *asked)
     return goodness.p_value(goodness.continuations(output), laws("tables"))
 
 
-@pytest.mark.parametrize("name", slow.after(1, SAMPLED))
+@pytest.mark.parametrize("name", slow.mark_slow_after(1, SAMPLED))
 def test_texts_follow_the_target_with_any_drafter_and_those_of_a_broken_rule_not(name):
     assert p_value(name) > FINE
     assert p_value(name, RESIDUAL) < NEVER
@@ -69,6 +69,7 @@ def test_texts_follow_the_target_with_any_drafter_and_those_of_a_broken_rule_not
 
 @pytest.mark.slow
 def test_texts_follow_the_target_as_its_own_drafter():
-    """It is never rejected, which hides a wrong residual, but not a wrong row."""
+    """The draft is never rejected, which hides a wrong residual, but not a wrong
+    row."""
     assert p_value("autoregressive", params=ITSELF) > FINE
     assert p_value("autoregressive", ROW, ITSELF) < NEVER

@@ -1,4 +1,4 @@
-"""A count of the collectives of a step of speculative decoding on a mesh.
+"""Counts the collectives in a step of speculative decoding on a mesh.
 
 The step is compiled for the devices of this machine, by XLA's partitioner
 (`runtime.mesh`); a CPU acts as eight devices. The collectives are read from the
@@ -54,7 +54,7 @@ class ShardingSetting(NamedTuple):
 def build(
     target: Pretrained, draft: DraftLike, setting: ShardingSetting
 ) -> Measurement:
-    """Returns the measurement of one row: the collectives of a step of this pair on the
+    """Returns the measurement of one row: the collectives in a step of this pair on the
     row's mesh.
 
     Raises:
@@ -66,8 +66,8 @@ def build(
 
 
 def count(target: Pretrained, draft: DraftSource, setting: ShardingSetting) -> dict:
-    """Returns the collectives of a step that drafts gamma, by kind, with their bytes,
-    and the bytes of the largest.
+    """Returns the collectives in a step that drafts gamma tokens, by kind, with their
+    bytes, and the bytes of the largest.
 
     law_bytes: of the target's logits for a device's rows, if they were gathered.
 
@@ -93,7 +93,7 @@ def count_collectives(text: str, gamma: int) -> dict:
     alone.
     """
     text = FUSED.sub(" reduce-scatter(", DONE.sub(r" \1(", text))
-    crossing = crossings(hlo.read(text), gamma)
+    crossing = executed_collectives(hlo.read(text), gamma)
     found = Counter(kernel.opcode for kernel in crossing)
     sizes = Counter()
     for kernel in crossing:
@@ -124,8 +124,8 @@ def compile_step(
     return step.lower(pair.params(gamma), request, state).compile().as_text()
 
 
-def crossings(sequence: hlo.Sequence, gamma: int) -> list[hlo.Kernel]:
-    """Returns each collective as often as it runs.
+def executed_collectives(sequence: hlo.Sequence, gamma: int) -> list[hlo.Kernel]:
+    """Returns each collective as often as it is executed.
 
     A loop whose end the program decides is the loop over drafted tokens, which runs
     gamma - 1 times.

@@ -62,9 +62,7 @@ class Compiled(NamedTuple):
 
 
 def missing_reason(platform: str) -> str | None:
-    """Returns why nothing can be compiled for "gpu" or "tpu" here, or None if it
-    can.
-    """
+    """Returns why nothing can be compiled for "gpu" or "tpu" here; None if it can."""
     for wheel in WHEELS[platform]:
         try:
             version = metadata.version(wheel)
@@ -76,8 +74,8 @@ def missing_reason(platform: str) -> str | None:
 
 
 def check(device: str) -> None:
-    """Raises ValueError for a device that is not in DEVICES, or for a missing wheel,
-    with the command that installs it.
+    """Raises ValueError for a device that is not in DEVICES, or whose wheel is missing;
+    the message has the command that installs it.
     """
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}: name one of {sorted(DEVICES)}")
@@ -91,14 +89,14 @@ def compile(
     *,
     device: str = "h200",
     donate: tuple[int, ...] = (),
-    dumped: Path | None = None,
+    dump_folder: Path | None = None,
 ) -> Compiled:
-    """Compiles function(*arguments) for one of DEVICES; runs nothing.
+    """Compiles function(*arguments) for one of DEVICES; nothing is executed.
 
     Args:
         arguments: a tuple of pytrees of ShapeDtypeStructs or arrays.
         donate: the indices of those that may be overwritten.
-        dumped: a folder that this process dumps all it compiles into (`dumping`).
+        dump_folder: a folder that this process dumps all it compiles into (`dumping`).
 
     Raises:
         ValueError: as `check`.
@@ -114,10 +112,12 @@ def compile(
         if DEVICES[device].platform == "gpu":
             with tempfile.TemporaryDirectory() as folder:
                 written = {"xla_dump_to": folder, "xla_dump_emitter_re": "thunk.*"}
-                options = written if dumped is None else {}
+                options = written if dump_folder is None else {}
                 compiled = jitted.lower(*shapes).compile(compiler_options=options)
-                program = f"jit_{getattr(function, '__name__', '')}" if dumped else ""
-                thunks = graphs.read(thunk_list(dumped or Path(folder), program))
+                program = (
+                    f"jit_{getattr(function, '__name__', '')}" if dump_folder else ""
+                )
+                thunks = graphs.read(thunk_list(dump_folder or Path(folder), program))
         else:
             compiled = jitted.lower(*shapes).compile()
     seconds, text = time.perf_counter() - begun, compiled.as_text()
@@ -140,8 +140,7 @@ def dump_flags(folder: Path) -> str:
 
 
 def thunk_list(folder: Path, program: str = "") -> str:
-    """Returns XLA's dump of a program's thunks, after those that were merged into
-    graphs.
+    """Returns XLA's dump of a program's thunks, after some were merged into graphs.
 
     Raises:
         RuntimeError: XLA did not dump it.
@@ -168,7 +167,7 @@ def without_cache() -> Iterator[None]:
 
 
 def topology(device: str, shape: str = "") -> list[jax.Device]:
-    """Returns several of one of DEVICES, linked as `shape` says.
+    """Returns several of one of DEVICES, connected as `shape` says.
 
     "2x4" is a shape of a TPU; for GPUs the last number counts those of a host. "" is
     one GPU, or the smallest TPU topology.
@@ -191,8 +190,8 @@ def topology(device: str, shape: str = "") -> list[jax.Device]:
 
 @functools.cache
 def _placement(device: str) -> tuple:
-    """Returns the placement of arguments, and the abstract device that code sees when
-    it asks for the device.
+    """Returns the placement of arguments, and the abstract device that code gets when
+    it asks for the default device.
     """
     one, platform = topology(device)[0], DEVICES[device].platform
     if platform == "gpu":

@@ -1,4 +1,5 @@
-"""Describes the device of this machine, for compilation without it.
+"""Describes the device of this machine, so that programs can be compiled for it
+elsewhere.
 
     python -m experiments.gpu.aot.device FOLDER
 

@@ -1,4 +1,4 @@
-"""The way in which a GPU's host launches a program, read from XLA's list of thunks.
+"""The launches of a program by a GPU's host, read from XLA's list of thunks.
 
 A thunk is a launch, a CUDA graph of several launches (a command buffer), or a loop. The
 host waits for the device where it must read whether a loop continues, or which branch
@@ -34,7 +34,7 @@ class Thunk(NamedTuple):
 
 
 class HostWork(NamedTuple):
-    """The work of the host in a run.
+    """The work of the host in one run of a program.
 
     Attributes:
         waits: how often it waits for the device.
@@ -56,13 +56,13 @@ class HostWork(NamedTuple):
 
 
 def read(text: str) -> tuple[Thunk, ...]:
-    """Returns the thunks of a sequence from XLA's readable dump."""
+    """Returns the thunks of a sequence, read from XLA's text dump."""
     lines = text.splitlines()
     return _sequence([line for line in lines if THUNK.match(line) or BODY.match(line)])
 
 
 def all_launches(thunks: tuple[Thunk, ...]) -> Iterator[tuple[Thunk, bool]]:
-    """Yields all launches, those of loops once, and whether each is in a graph."""
+    """Yields all launches, those in loops once, and whether each is in a graph."""
     for thunk in thunks:
         within = all_launches((*thunk.condition, *thunk.parts))
         yield from ((it, inside or thunk.kind == GRAPH) for it, inside in within)
@@ -88,7 +88,7 @@ def loops_inside(thunks: tuple[Thunk, ...], inside: bool = False) -> set[str]:
 def host_work(
     thunks: tuple[Thunk, ...], program: hlo.Sequence, unknown: int
 ) -> HostWork:
-    """Returns the work of the host in a run of `program`, whose thunks these are.
+    """Returns the work of the host in a run of `program`, which has these thunks.
 
     Args:
         unknown: iterations of a loop whose end the device decides.

@@ -32,7 +32,7 @@ TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
 class Kernel(NamedTuple):
-    """A launch.
+    """A launch of a kernel.
 
     Attributes:
         target: of a custom call, else "".
@@ -50,7 +50,7 @@ class Kernel(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """The launches that run once, in order, and the loops among them."""
+    """Launches that are executed once, in order, and the loops among them."""
 
     kernels: tuple[Kernel, ...]
     loops: tuple["Loop", ...] = ()
@@ -125,7 +125,7 @@ def all_kernels(sequence: Sequence) -> Iterator[Kernel]:
 
 
 def repeat_kernels(sequence: Sequence, unknown: int) -> Iterator[Kernel]:
-    """Yields every kernel as often as it runs.
+    """Yields every kernel as often as it is executed.
 
     Args:
         unknown: iterations of a loop whose end the program decides.
@@ -144,7 +144,8 @@ def large_moves(sequence: Sequence, least: int) -> list[Kernel]:
 
 
 def array_bytes(shape: str) -> int:
-    """Returns the bytes of all arrays in a shape; tokens and the like have none."""
+    """Returns the bytes of all arrays in a shape; tokens and other opaque values count
+    0."""
     total = 0
     for kind, sizes in ARRAY.findall(shape):
         bits = 8 if kind == "pred" else int((re.findall(r"\d+", kind) or ["0"])[0])

@@ -61,10 +61,14 @@ class Report(NamedTuple):
     counted: int
 
 
-def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Report:
-    """Compiles in a process of its own, as what is dumped is a setting of a process.
+def inspect(
+    function_name: str, device: str = "h200", seconds: int | None = None
+) -> Report:
+    """Compiles in a separate process, because XLA's dump is a setting of a whole
+    process.
 
-    named: "module:function" or "module:function:[...]", also of the working folder.
+    function_name: "module:function" or "module:function:[...]", also of the working
+    folder.
     device: HERE, or one of `compilers.DEVICES`. Raises ValueError where wheels are
     missing, RuntimeError with the child's words if it fails or takes longer than
     `seconds`.
@@ -72,7 +76,7 @@ def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Rep
     if device != HERE:
         compilers.check(device)
     with tempfile.TemporaryDirectory() as folder:
-        counted, kernels = _child(named, device, Path(folder), seconds), []
+        counted, kernels = _child(function_name, device, Path(folder), seconds), []
         for path in sorted(Path(folder).rglob("*.ptx")):
             ptx = path.read_text("utf-8")
             if ".entry" in ptx:  # XLA writes empty ones too
@@ -102,23 +106,23 @@ def _child(named: str, device: str, folder: Path, seconds: int | None) -> int:
     return int(done.stdout.split()[-1])
 
 
-def compile_and_run(named: str, device: str) -> hlo.Sequence:
+def compile_and_run(function_name: str, device: str) -> hlo.Sequence:
     """Compiles the program in the child process, and runs it if the device is
     present.
     """
-    module, name, values = f"{named}:[]".split(":", 2)
+    module, name, values = f"{function_name}:[]".split(":", 2)
     values = json.loads(values.removesuffix(":[]"))
     function, arguments = getattr(importlib.import_module(module), name)(*values)
 
-    def inspected(*arguments):
+    def run_program(*arguments):
         return function(*arguments)
 
     if device != HERE:
         dumped = Path(os.environ["MOSAIC_GPU_DUMP_TO"])
         return compilers.compile(
-            inspected, arguments, device=device, dumped=dumped
+            run_program, arguments, device=device, dump_folder=dumped
         ).program
-    program = jax.jit(inspected).lower(*arguments).compile()
+    program = jax.jit(run_program).lower(*arguments).compile()
     jax.block_until_ready(program(*arguments))
     return hlo.read(program.as_text())
 
@@ -167,8 +171,8 @@ def read(ptx: str, report: str | None) -> list[Kernel]:
 
 
 def _ptxas(path: Path, ptx: str) -> str | None:
-    """Returns the report of ptxas, on PATH or from NVIDIA's wheel, on a file; None
-    without ptxas.
+    """Returns the report of ptxas on a file; ptxas is on PATH or in NVIDIA's wheel.
+    None without ptxas.
     """
     binary = shutil.which("ptxas")
     with contextlib.suppress(metadata.PackageNotFoundError):

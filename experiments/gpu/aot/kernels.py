@@ -52,7 +52,8 @@ def build(device: str, programs: Sequence[tuple]) -> Measurement:
 
 
 def measure(device: str, programs: Sequence[tuple]) -> dict:
-    """Returns every program, and the flat names that the table's lines read."""
+    """Returns the numbers of every program, also under the names that the table's lines
+    read."""
     compilers.check(device)
     every = progress.track(programs, "programs")
     measured = [describe(device, *program) for program in every]
@@ -127,7 +128,7 @@ def program(device: str, asked: str, known: str, *sizes) -> tuple[Callable, tupl
     """
     shape, place = Shape(*sizes), Place(DEVICES[device])
     if known == DRAW:
-        return drawing(asked, place, shape)
+        return draw_program(asked, place, shape)
     verify = programs.verification(asked, KNOWN[known], place=place)
     whole = inputs.shapes(shape)
 
@@ -137,7 +138,7 @@ def program(device: str, asked: str, known: str, *sizes) -> tuple[Callable, tupl
     if place.device.platform == "gpu":
         return run, (whole,)
 
-    def after_readout(features: tuple, kernel, batch: Inputs) -> tuple:
+    def verify_features(features: tuple, kernel, batch: Inputs) -> tuple:
         product = partial(jnp.dot, preferred_element_type=jnp.float32)
         target, draft = (product(x, kernel).astype(shape.dtype) for x in features)
         return run(batch._replace(target=target, draft=draft))
@@ -145,11 +146,12 @@ def program(device: str, asked: str, known: str, *sizes) -> tuple[Callable, tupl
     half = partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
     rows = tuple(half((*z.shape[:2], FEATURES)) for z in (whole.target, whole.draft))
     rest = whole._replace(target=None, draft=None)
-    return after_readout, (rows, half((FEATURES, shape.vocab)), rest)
+    return verify_features, (rows, half((FEATURES, shape.vocab)), rest)
 
 
-def drawing(asked: str, place: Place, shape: Shape) -> tuple[Callable, tuple]:
-    """Returns a draw from logits [B, V], as in the draft loop; gamma is not used."""
+def draw_program(asked: str, place: Place, shape: Shape) -> tuple[Callable, tuple]:
+    """Returns a draw from logits [B, V], as in the loop of a draft; gamma is not
+    used."""
     fused = fuse.build(token.verify, place.device, Options(asked))
 
     def run(logits, temperature, u):

@@ -1,4 +1,5 @@
-"""Kernels that a step of speculative decoding launches on a GPU, counted without one.
+"""Counts the kernels that a step of speculative decoding launches on a GPU, without
+one.
 
 The programs are compiled ahead of time for a device that need not be there, from shapes
 alone: no weight is made and nothing runs (`gpu.aot`, whose `hlo` says what is
@@ -44,7 +45,7 @@ RECORDED = "gamma", "temperature", "rule"  # of the settings
 
 
 class LaunchSetting(NamedTuple):
-    """The setting of a row of launches.
+    """The setting of a row that counts the launches of a step.
 
     Attributes:
         decode: the settings of decoding; with a rule other than `token` only whole
@@ -62,8 +63,8 @@ class LaunchSetting(NamedTuple):
 
 
 class ProgramInputs(NamedTuple):
-    """The arguments that the programs of a pair are compiled for; `state` is the one
-    after the prompt.
+    """The arguments that a pair's programs are compiled for; `state` is the state after
+    the prompt.
     """
 
     decoder: Decoder
@@ -78,8 +79,8 @@ def build(
     draft: t5.Config | gpt.Config | DraftLike,
     setting: LaunchSetting,
 ) -> Measurement:
-    """Returns the measurement of one row: a pair by its sizes, or bundled models; a
-    draft may be a name, as for `specjax.drafts`.
+    """Returns the measurement of one row: of a pair of sizes, or of bundled models; a
+    draft may be a name, as in `specjax.drafts`.
 
     Raises:
         ValueError: the vocabularies differ, or gamma is below 2.
@@ -103,9 +104,8 @@ def build(
 
 
 def check_vocabularies(target: Any, draft: Any) -> None:
-    """Raises ValueError for two configurations with different numbers of ids, by their
-    `vocab`.
-    """
+    """Raises ValueError for two configurations with different numbers of ids
+    (`vocab`)."""
     if target.vocab != draft.vocab:
         raise ValueError(
             f"the target has a vocabulary of {target.vocab}, the draft one of"
@@ -114,8 +114,8 @@ def check_vocabularies(target: Any, draft: Any) -> None:
 
 
 def with_shapes(source: t5.Config | gpt.Config | Pretrained) -> Pretrained:
-    """Returns a model with parameters as shapes: of a config in its own dtype, of a
-    model as they are."""
+    """Returns a model whose parameters are shapes: for a configuration in its own
+    dtype, for a model in the dtypes that it has."""
     if isinstance(source, Pretrained):
         return source._replace(params=jax.eval_shape(lambda: source.params))
     model = families.build(source)
@@ -130,8 +130,8 @@ def layers(player: Pretrained | DraftSource) -> int:
 
 
 def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dict:
-    """Returns kernels by program, and those of one layer; bytes of weights and of
-    buffers.
+    """Returns the kernels by program, and those of one layer; also the bytes of weights
+    and of buffers.
 
     Returns:
         draft_step: one further drafted token.
@@ -173,7 +173,7 @@ def count(target: Pretrained, draft: DraftSource, setting: LaunchSetting) -> dic
         "draft_step": hlo.iteration(loop),
         "draft_first": len(first[0].program.kernels),
         "draft_per_layer": per_layer(loop.body, sizes["draft"]),
-        "draft_by_cause": by_cause(loop.body),
+        "draft_by_cause": count_by_cause(loop.body),
         "target_step": total(scored, setting),
         "target_per_layer": per_layer(scored.program, sizes["target"]),
         "prefill": total(before, setting),
@@ -216,7 +216,7 @@ def program_inputs(
 def initial_inputs(
     pair: costs.Pair, gamma: int, *, batch: int, read: int, temperature: float = 1.0
 ) -> ProgramInputs:
-    """Returns a batch after its start tokens, as shapes.
+    """Returns the shapes of a batch, and of its state right after the start tokens.
 
     Args:
         read: tokens that an encoder reads.
@@ -238,8 +238,8 @@ def initial_inputs(
 
 
 def compile_prefill(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
-    """Compiles everything before the first step: encoders, and the state after the
-    prompt.
+    """Compiles everything that precedes the first step: encoders, and the state after
+    the prompt.
     """
 
     def run(params: Params, prompt: Prompt):
@@ -250,7 +250,7 @@ def compile_prefill(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
 
 
 def compile_draft(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
-    """Compiles a draft of gamma tokens, as in a step; its loop makes each one after the
+    """Compiles a draft of gamma tokens, as in a step; a loop makes each token after the
     first.
     """
 
@@ -277,7 +277,7 @@ def compile_target_call(inputs: ProgramInputs, setting: LaunchSetting) -> Compil
 
 def compile_verification(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
     """Compiles the rest of a step: from the two laws to the tokens in the buffer and
-    the sums of a run.
+    the sums over a run.
     """
     request, decoder = inputs.request, inputs.decoder
     read = decoder.verifier.law or probs.standardize
@@ -302,7 +302,7 @@ def compile_verification(inputs: ProgramInputs, setting: LaunchSetting) -> Compi
 
     law, draft = jax.eval_shape(laws, inputs.params, request, inputs.state)
     rest = inputs.state._replace(tokens=None, target_cache=None, draft_cache=None)
-    buffers = inputs.state.tokens, sums(inputs)
+    buffers = inputs.state.tokens, count_shapes(inputs)
     arguments = buffers, law, draft, request, rest
     return compilers.compile(run, arguments, device=setting.device, donate=(0,))
 
@@ -315,11 +315,11 @@ def compile_step(inputs: ProgramInputs, setting: LaunchSetting) -> Compiled:
         state, info = step(params, request, state)
         return state, totals + generate.count(info)
 
-    arguments = inputs.state, sums(inputs), inputs.params, inputs.request
+    arguments = inputs.state, count_shapes(inputs), inputs.params, inputs.request
     return compilers.compile(run, arguments, device=setting.device, donate=(0, 1))
 
 
-def sums(inputs: ProgramInputs) -> jax.ShapeDtypeStruct:
+def count_shapes(inputs: ProgramInputs) -> jax.ShapeDtypeStruct:
     """Returns the shape of a run's counts."""
     rows = len(generate.Counts._fields), *inputs.state.length.shape
     return jax.ShapeDtypeStruct(rows, jnp.int32)
@@ -331,8 +331,8 @@ def draft_loop(compiled: Compiled) -> hlo.Loop:
 
 
 def total(compiled: Compiled, setting: LaunchSetting) -> int:
-    """Returns the kernels of a run; a loop whose end the program decides runs gamma - 1
-    times, as the loop over drafted tokens does.
+    """Returns the number of kernels in a run; a loop whose end the program decides is
+    counted gamma - 1 times, like the loop over drafted tokens.
     """
     return sum(
         1 for _ in hlo.repeat_kernels(compiled.program, setting.decode.gamma - 1)
@@ -340,7 +340,7 @@ def total(compiled: Compiled, setting: LaunchSetting) -> int:
 
 
 def host_numbers(step: Compiled, setting: LaunchSetting) -> dict[str, int]:
-    """Returns the work of the host for a step.
+    """Returns the numbers of the host's work in a step.
 
     The numbers are the waits of the host for the device, one of them to learn whether
     all texts have ended; the CUDA graphs that it launches, the kernels in them, and the
@@ -357,14 +357,14 @@ def per_layer(sequence: hlo.Sequence, layers: int) -> float:
     return len(inside) / layers
 
 
-def by_cause(sequence: hlo.Sequence) -> dict[str, int]:
+def count_by_cause(sequence: hlo.Sequence) -> dict[str, int]:
     """Returns the kernels by the part of the model that their last operation belongs
     to.
     """
-    return dict(Counter(map(cause, hlo.all_kernels(sequence))).most_common())
+    return dict(Counter(map(kernel_cause, hlo.all_kernels(sequence))).most_common())
 
 
-def cause(kernel: hlo.Kernel) -> str:
+def kernel_cause(kernel: hlo.Kernel) -> str:
     if "dynamic_update_slice" in kernel.name:
         cached = "/write_cache/" in kernel.source
         return "write the cache" if cached else "record the draft"

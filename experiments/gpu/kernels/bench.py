@@ -1,5 +1,5 @@
 """A row of the table of kernels: every implementation of a verification of one shape,
-timed side by side.
+timed in turns.
 
 Each program is compiled into a loop. The verdict at the end of the loop is compared
 with a float64 oracle, and only then is the loop timed; a program that fails on any
@@ -35,7 +35,7 @@ NAMED = "kernel_bench.KernelSetting"
 
 
 class KernelSetting(NamedTuple):
-    """The setting of a row of kernels: B, G, V and the dtype of the logits.
+    """The setting of a row that times kernels: B, G, V and the dtype of the logits.
 
     Attributes:
         acceptances: tiles are chosen at the first of them.
@@ -71,20 +71,21 @@ class KernelSetting(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Returns the steps of a chain: `length`, or enough to move MOVED bytes."""
+        """Returns the number of steps in a chain: `length`, or enough to move MOVED
+        bytes."""
         read = 2 * self.cache + self.shape.row_bytes(2 * self.gamma + 3)
         return min(self.length, max(MOVED // read, timing.SHORT + 1))
 
 
 class Pair(NamedTuple):
-    """A program compiled into a chain of many steps, and into one of few."""
+    """A program compiled into a long chain of steps, and into a short one."""
 
     long: Callable
     short: Callable
 
 
 class CompiledProgram(NamedTuple):
-    """A compiled program that has been right so far.
+    """A compiled program, with which no error has been found so far.
 
     Attributes:
         chains: by the state of caches.
@@ -127,7 +128,7 @@ def measure(
     candidates: Sequence[Program] | None = None,
     tell: Tell = lambda line: None,
 ) -> dict:
-    """The numbers of a row.
+    """Returns the numbers of a row.
 
     Args:
         setting: what is timed, and how.
@@ -143,7 +144,7 @@ def measure(
     tell({"name": "copy", "bytes": setting.copied, "gb_s": speed / 1e9})
     ready, failed, lines, rates, latency = None, [], [], [], {}
     for acceptance in setting.acceptances:
-        (batch,) = inputs.sets(shape, acceptance, count=1, seed=setting.seed)
+        (batch,) = inputs.make_sets(shape, acceptance, count=1, seed=setting.seed)
         it = inputs.answer(batch)
         means = {"chance": float(it.chance.mean()), "kept": float(it.n.mean())}
         rates.append({"wanted": acceptance, **means})
@@ -157,14 +158,14 @@ def measure(
         ready, wrong = right_programs(ready, given, batch, it)
         failed += wrong
         one = Timing(setting, acceptance, speed, tell)
-        lines += one.timed(ready, given[COLD], COLD)
+        lines += one.time_programs(ready, given[COLD], COLD)
         if first:  # of each implementation and what is carried, the fastest tiles
             us, best = {line["name"]: line["us"] for line in lines}, {}
             for entry in sorted(ready, key=lambda entry: us[entry.program.name]):
                 best.setdefault(group(entry.program.name), entry)
             ready = list(best.values())
-            lines += one.timed(ready, given[WARM], WARM)
-            latency = one.alone(ready, batch)
+            lines += one.time_programs(ready, given[WARM], WARM)
+            latency = one.time_single_calls(ready, batch)
         del batch, given  # before the next are made
     right = {group(entry.program.name) for entry in ready}
     lines = [line for line in lines if group(line["name"]) in right]
@@ -200,11 +201,12 @@ def compile_chains(
     setting: KernelSetting,
 ) -> tuple[list[CompiledProgram], list[dict]]:
     """Compiles all chains of each program; returns them, and the name and error of
-    programs that are skipped or do not compile.
+    programs that were skipped or did not compile.
     """
 
     def begin(pool: ThreadPoolExecutor, program: Program) -> tuple:
-        """Compilers wait for nobody; one after another they would take minutes."""
+        """Compiles in the background, because one compilation after another would take
+        minutes."""
         step = timing.build_step(program.call)
         chains = {}
         for cache, arguments in given.items():
@@ -247,7 +249,7 @@ def is_wanted(program: Program, setting: KernelSetting) -> bool:
 def right_programs(
     ready: Sequence[CompiledProgram], given: Given, batch: Inputs, answer: oracle.Answer
 ) -> tuple[list[CompiledProgram], list[dict]]:
-    """Returns the programs whose chains end with a right verdict, and the name and
+    """Returns the programs whose chains end with the right verdict, and the name and
     error of the others.
 
     Args:
@@ -255,7 +257,7 @@ def right_programs(
     """
     answers = {None: answer}
 
-    def right(entry: CompiledProgram) -> CompiledProgram:
+    def check_entry(entry: CompiledProgram) -> CompiledProgram:
         sigmoid = entry.program.sigmoid
         if entry.program.verifies and sigmoid not in answers:
             answers[sigmoid] = inputs.answer(batch, sigmoid)
@@ -271,12 +273,13 @@ def right_programs(
         return entry
 
     return collect_results(
-        {entry.program.name: partial(right, entry) for entry in ready}
+        {entry.program.name: partial(check_entry, entry) for entry in ready}
     )
 
 
 def collect_results(made: Mapping[str, Callable[[], Any]]) -> tuple[list, list[dict]]:
-    """Returns the results of functions, and the name and error of those that failed.
+    """Returns the results of functions, and the name and error of each function that
+    failed.
 
     Raises:
         RuntimeError: the reference or the empty chain failed.
@@ -288,18 +291,18 @@ def collect_results(made: Mapping[str, Callable[[], Any]]) -> tuple[list, list[d
         except Exception as error:
             if name in NEEDED:
                 whose = "reference" if name == REFERENCE else "empty chain"
-                why = f"the {whose} itself fails: {in_words(error)}"
+                why = f"the {whose} itself fails: {describe_error(error)}"
                 raise RuntimeError(why) from error
-            failed.append({"name": name, "error": in_words(error)})
+            failed.append({"name": name, "error": describe_error(error)})
     return ready, failed
 
 
-def in_words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 class Timing(NamedTuple):
-    """The timing of programs at one acceptance.
+    """The timing of all programs at one acceptance.
 
     Attributes:
         speed: bytes a second of a copy.
@@ -310,13 +313,13 @@ class Timing(NamedTuple):
     speed: float
     tell: Tell
 
-    def timed(
+    def time_programs(
         self,
         ready: Sequence[CompiledProgram],
         operands: tuple[Fixed, State],
         cache: str,
     ) -> list[dict]:
-        """Returns a line for each program, the empty chain included.
+        """Returns a line for each program, including the empty chain.
 
         Args:
             cache: COLD or WARM.
@@ -334,7 +337,7 @@ class Timing(NamedTuple):
         return lines
 
     def line(self, program: Program, seconds: Mapping, cache: str) -> dict:
-        """Returns the time of a step less that of the empty chain, and both."""
+        """Returns the time of a step minus that of the empty chain, and both times."""
         own, empty = seconds[program.name], seconds[EMPTY]
         net = timing.spread(own if program.name == EMPTY else own - empty)
         read = self.setting.shape.row_bytes(program.rows)
@@ -351,9 +354,11 @@ class Timing(NamedTuple):
             "share": share,
         }
 
-    def alone(self, ready: Sequence[CompiledProgram], batch: Inputs) -> dict[str, dict]:
-        """Returns, by name, microseconds from a call to its result, including dispatch
-        and waiting, and those of its kernels by CUPTI.
+    def time_single_calls(
+        self, ready: Sequence[CompiledProgram], batch: Inputs
+    ) -> dict[str, dict]:
+        """Returns, by name, the microseconds from a call to its result, including
+        dispatch and waiting, and those of its kernels by CUPTI.
         """
         runs = {group(it.program.name): partial(it.plain, batch) for it in ready}
         seconds = time_in_turns(runs, self.setting.rounds, "latency")

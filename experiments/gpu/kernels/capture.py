@@ -1,5 +1,5 @@
-"""A check whether XLA puts the launches of a loop and of a verification into CUDA
-graphs ("command buffers").
+"""Checks whether XLA puts the launches of a loop and of a verification into CUDA graphs
+("command buffers").
 
 The launches of a GPU are read from the list of thunks that XLA dumps
 (`gpu.aot.inspect`). On a CPU there are none: not applicable.
@@ -36,7 +36,7 @@ def build() -> Measurement:
 
 
 def measure() -> dict:
-    """Returns, by program, the launches and those in graphs, or why they are
+    """Returns, by program, its launches and how many are in graphs, or why that is
     unknown.
     """
     if jax.devices()[0].platform != "gpu":
@@ -59,7 +59,7 @@ def program(name: str) -> tuple[Callable, tuple]:
     """
     if name != "loop":
         place = programs.find_device(dry=False, how="")
-        (batch,) = inputs.sets(SHAPE, 0.7, count=1)
+        (batch,) = inputs.make_sets(SHAPE, 0.7, count=1)
         return programs.program(name, programs.NONE, shape=SHAPE, place=place).call, (
             batch,
         )

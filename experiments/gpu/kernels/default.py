@@ -1,4 +1,5 @@
-"""Prints the default kernels of this device, and those of a folder's records.
+"""Prints the default kernels of this device, and the kernels named in a folder's
+records.
 
     python -m experiments.gpu.kernels.default FOLDER
 
@@ -26,7 +27,7 @@ SHAPES += (Sizes(32, 5, 8000), Sizes(1, 10, 8000, TABLE))
 
 
 def names(measured: dict) -> list[str]:
-    """Returns the kernels that verified; a row of Wagner et al. has a record for each
+    """Returns the kernels that verified; a row of Wagner et al. has one record for each
     method.
     """
     kernels = measured.get("kernels", {})
@@ -43,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
         shape = f"B {sizes.batch}, gamma {sizes.gamma}, V {sizes.vocab}, {sizes.draft}"
         print(f"{kind}, {shape}: {fused.line(record)}")
     for path in sorted(folder.glob("*.jsonl")):
-        rows = records.latest(jsonl.read(path)).values()
+        rows = records.latest_records(jsonl.read(path)).values()
         each = Counter(name for row in rows for name in names(row["measured"]))
         if each:
             counts = (f"{name} {count}" for name, count in sorted(each.items()))

@@ -1,4 +1,4 @@
-"""Kernels compared with the reference and with float64, on very many random rows.
+"""Compares kernels with the reference and with float64, on very many random rows.
 
 Every row is decided by the reference, by every kernel and by numpy in float64. A token
 that differs where no uniform is within 1e-5 of the value that it is compared with is a
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.gpu.kernels import oracle, programs
-from experiments.gpu.kernels.bench import in_words
+from experiments.gpu.kernels.bench import describe_error
 from experiments.gpu.kernels.inputs import Inputs, Shape, answer, make_inputs
 from experiments.gpu.kernels.programs import NONE, ONEPASS, REF
 from experiments.records.words import FAILED
@@ -35,11 +35,11 @@ TOO_FEW = "too few trials"
 
 
 class EqualityRows(NamedTuple):
-    """The setting of a comparison with float64.
+    """The setting of a comparison of kernels with the reference and with float64.
 
     Attributes:
         rows: in total, in batches of `batch`.
-        vocab: no multiple of the blocks, so that the last one overlaps.
+        vocab: not a multiple of the blocks, so that the last one overlaps.
         trials: of the chi-square test, over `small` ids.
         tiles: that split `vocab` into several blocks.
         dry: a trial on a CPU, interpreted.
@@ -73,8 +73,8 @@ def build_row(setting: EqualityRows) -> Measurement:
 
 
 def calls(setting: EqualityRows) -> dict[str, Callable]:
-    """Returns (Inputs) -> (n, tokens) by "implementation/carried", the reference
-    included.
+    """Returns, by "implementation/carried", functions (Inputs) -> (n, tokens),
+    including the reference.
     """
     place = programs.find_device(setting.dry, "equality.EqualityRows")
     shape = Shape(setting.batch, setting.gamma, setting.vocab)
@@ -94,7 +94,7 @@ def calls(setting: EqualityRows) -> dict[str, Callable]:
 
 
 @partial(jax.jit, static_argnums=1)
-def batch_of(key, setting: EqualityRows) -> Inputs:
+def random_batch(key, setting: EqualityRows) -> Inputs:
     """Returns random rows: temperatures from 0 to 2, and q near p."""
     batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
     keys = jax.random.split(key, 5)
@@ -104,19 +104,21 @@ def batch_of(key, setting: EqualityRows) -> Inputs:
     return make_inputs(z, near, temperature=heat, keys=keys[2:])
 
 
-def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) -> dict:
-    """Returns counts by implementation.
+def measure(
+    setting: EqualityRows, implementations: dict[str, Callable] | None = None
+) -> dict:
+    """Returns the counts of each implementation.
 
     Args:
-        compared: the implementations to compare, `calls` by default.
+        implementations: those to compare, `calls` by default.
     """
-    compared = calls(setting) if compared is None else compared
-    runs = {name: jax.jit(call) for name, call in compared.items()}
+    implementations = calls(setting) if implementations is None else implementations
+    runs = {name: jax.jit(call) for name, call in implementations.items()}
     keys = jax.random.split(root_key(setting.seed), setting.rows // setting.batch)
     counts = {name: np.zeros(3, int) for name in runs}
     inside, failed = 0, {}
     for key in progress.track(keys, "equality"):
-        batch = batch_of(key, setting)
+        batch = random_batch(key, setting)
         it, wanted, close = expected_answer(batch)
         inside += int(close.sum())
         reference = np.asarray(runs[REFERENCE](batch)[1])
@@ -124,7 +126,7 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
             try:
                 n, tokens = jax.device_get(runs[name](batch))
             except Exception as error:
-                failed[name] = in_words(error)
+                failed[name] = describe_error(error)
                 continue
             differ = (n != it.n) | (tokens != wanted).any(1)
             other = (tokens != reference).any(1)
@@ -138,23 +140,23 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
         own = dict(zip(COUNTED, counts[name].tolist(), strict=True))
         lines.append({"name": name, **own, "chi_square_p": chi_square(run, setting)})
 
-    def found(quantity: str) -> list:
+    def values_of_quantity(quantity: str) -> list:
         return [it[quantity] for it in lines if it.get(quantity) is not None]
 
-    law = min(found("chi_square_p"), default=TOO_FEW)
+    law = min(values_of_quantity("chi_square_p"), default=TOO_FEW)
     return {
         **setting._asdict() | {"tiles": list(setting.tiles)},
         "inside_margin": inside,
         "by_implementation": lines,
-        "differing_outside": FAILED if failed else max(found(COUNTED[0])),
-        "differing_inside": FAILED if failed else max(found(COUNTED[1])),
+        "differing_outside": FAILED if failed else max(values_of_quantity(COUNTED[0])),
+        "differing_inside": FAILED if failed else max(values_of_quantity(COUNTED[1])),
         "chi_square_p": FAILED if failed else law,
         "failed_implementations": len(failed),
     }
 
 
 def expected_answer(batch: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
-    """Returns float64's answer, its tokens [B, G + 1], and the rows that rounding
+    """Returns the answer of float64, its tokens [B, G + 1], and the rows that rounding
     decides.
     """
     it, (ids, sample) = answer(batch), jax.device_get((batch.tokens, batch.sample))
@@ -186,8 +188,8 @@ def chi_square(run: Callable, setting: EqualityRows) -> float | None:
 
 
 def p_value(seen: np.ndarray, wanted: np.ndarray) -> float | None:
-    """Returns the p-value of Pearson's test; ids with a small expected count are one
-    cell. None for a single cell.
+    """Returns the p-value of Pearson's test, in which ids with a small expected count
+    form one cell; None for a single cell.
     """
     rare = wanted < LEAST
     cells = [(seen[~rare], wanted[~rare])]

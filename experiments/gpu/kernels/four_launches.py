@@ -1,4 +1,4 @@
-"""A comparator: verification in four launches, as a serving engine arranges it.
+"""Verification in four launches, as a serving engine arranges it, for comparison.
 
 The launches are statistics of every row of logits by blocks of 8192 ids; acceptance,
 one drafted token after another; a Gumbel race over the residual of row n by blocks of
@@ -46,7 +46,7 @@ def verify(
     """
     (batch, gamma), vocab = logits.tokens.shape, logits.p.shape[-1]
     heat = 1 / temperature
-    sizes = block_of(vocab, STATS), block_of(vocab, RACE)
+    sizes = block_size(vocab, STATS), block_size(vocab, RACE)
     launch = partial(_launch, interpret=interpret)
     held = blocks(vocab, sizes[0])
     body, operands = partial(_statistics, size=sizes[0]), (*logits[:2], heat)
@@ -69,20 +69,20 @@ def verify(
     return n, tokens
 
 
-def block_of(vocab: int, most: int) -> int:
-    """Returns the ids of a block: a power of two, no more than the vocabulary."""
+def block_size(vocab: int, most: int) -> int:
+    """Returns the ids of a block: a power of two, not above the vocabulary."""
     return min(most, 1 << (vocab.bit_length() - 1))
 
 
 def blocks(vocab: int, size: int) -> int:
-    """Returns the number of blocks, rounded up to a power of two, which a vector must
+    """Returns the number of blocks, rounded up to a power of two, as a vector must
     have.
     """
     return 1 << (-(-vocab // size) - 1).bit_length()
 
 
 def _launch(body: Callable, name: str, operands: tuple, out: list, interpret) -> list:
-    """Launches a kernel; its grid is that of its output."""
+    """Launches a kernel, whose grid is that of its output."""
     grid = {"statistics": out[0].shape, "race": out[0].shape}
     call = pl.pallas_call(
         body,
@@ -96,8 +96,8 @@ def _launch(body: Callable, name: str, operands: tuple, out: list, interpret) ->
 
 
 def _place(index: Array, size: int, vocab: int) -> tuple[Array, Array, Array]:
-    """Returns the start of a block, of which the last is moved back, its ids, and which
-    ids are its own.
+    """Returns the start of a block (the last block is moved back to fit), its ids, and
+    which ids are its own.
     """
     start = jnp.minimum(index * size, vocab - size)
     ids = start + lax.broadcasted_iota(jnp.int32, (size,), 0)
@@ -121,7 +121,8 @@ def _statistics(p, q, heat, top, total, *, size: int) -> None:
 
 
 def _normaliser(top, total, b, i, count: int) -> Array:
-    """Returns the log of the sum of exponentials of a row, from its blocks."""
+    """Returns the log of the sum of exponentials of a row, from the sums of its
+    blocks."""
     lane = lax.broadcasted_iota(jnp.int32, (top.shape[-1],), 0)
     tops = jnp.where(lane < count, top[b, i, :], -jnp.inf)
     sums = jnp.where(lane < count, total[b, i, :], 0.0)
@@ -130,7 +131,7 @@ def _normaliser(top, total, b, i, count: int) -> Array:
 
 
 def _accept(p, q, tokens, accept, heat, top, total, kept, lses, *, count) -> None:
-    """Tests one token after another; writes n and both normalisers at n."""
+    """Tests one token after another; writes n and both normalizers at n."""
     b, gamma = pl.program_id(0), tokens.shape[1]
 
     def log_weight(z, i, row):
@@ -150,8 +151,8 @@ def _accept(p, q, tokens, accept, heat, top, total, kept, lses, *, count) -> Non
 
 
 def _race(p, q, n, lses, heat, seed, best, where, *, size: int, gamma: int) -> None:
-    """The largest log weight with noise of a block, and its id; where nothing has a
-    weight, -inf."""
+    """Writes the largest log weight plus noise of a block, and its id; -inf where no id
+    has a weight."""
     b, j = pl.program_id(0), pl.program_id(1)
     start, ids, own = _place(j, size, p.shape[-1])
     at = n[b]

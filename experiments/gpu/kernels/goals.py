@@ -1,4 +1,4 @@
-"""Times the verifications that the goals name, in a minute and a half of an H100.
+"""Times the verifications that the goals name, within 90 seconds of an H100.
 
     python -m experiments.gpu.kernels.goals FOLDER
 
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def measure(row: str, folder: Path, dry: bool) -> None:
-    """Times a row and the memory; stores lines and the row's record."""
+    """Times a row and the memory; stores the lines and the record of the row."""
     compilation.keep()
     print(f"{row}{' (trial)' if dry else ''}:", flush=True)
     told = partial(tell, folder / LINES, row)
@@ -71,7 +71,9 @@ def measure(row: str, folder: Path, dry: bool) -> None:
     one = built.row.measurement
     one = one._replace(run=partial(one.run, tell=told))
     built = built._replace(row=built.row._replace(measurement=one))
-    run.measure(built, folder, kept={}, again=True, published=catalogue.published)
+    run.measure(
+        built, folder, kept={}, again=True, published=catalogue.published_numbers
+    )
     speed = timing.read_speed(READ[dry])
     told({"name": "read of the memory", "bytes": READ[dry], "gb_s": speed / 1e9})
 
@@ -83,7 +85,8 @@ def tell(path: Path, row: str, line: dict) -> None:
 
 
 def line_text(line: dict) -> str:
-    """Returns a line of the table: of a chain, of a single call, or of the memory."""
+    """Returns a line of the table: that of a chain, of a single call, or of the
+    memory."""
     if "chain_us" in line:
         return FORM.format(**line)
     if "alone" not in line:

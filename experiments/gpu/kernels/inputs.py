@@ -1,4 +1,4 @@
-"""Sets of inputs of a verification, of a shape and at a chosen acceptance.
+"""Sets of inputs of a verification, for a shape and a chosen acceptance.
 
 Axes: B rows, G = gamma, V vocabulary, S sets.
 """
@@ -38,7 +38,7 @@ class Shape(NamedTuple):
         return jnp.dtype(self.dtype).itemsize
 
     def row_bytes(self, rows: int) -> int:
-        """Returns the bytes of `rows` rows of logits of every text."""
+        """Returns the bytes of the logits of `rows` rows of every text."""
         return self.batch * rows * self.vocab * self.itemsize
 
 
@@ -66,7 +66,7 @@ class Inputs(NamedTuple):
     q: Law
 
 
-def noise_of(acceptance: float) -> float:
+def noise_for_acceptance(acceptance: float) -> float:
     """Returns the deviation s of z_q - z_p at which drafts are kept with this
     probability.
 
@@ -91,7 +91,7 @@ def make(key: Array, shape: Shape, noise: Array) -> Inputs:
 def make_inputs(
     target: Array, draft: Array, *, temperature: Array, keys: Array
 ) -> Inputs:
-    """Returns inputs with tokens drawn from the draft's logits, and uniforms, from
+    """Returns inputs whose tokens are drawn from the draft's logits, and uniforms, by
     three keys.
     """
     batch, gamma, _ = draft.shape
@@ -114,15 +114,17 @@ def shapes(shape: Shape) -> Inputs:
     return jax.eval_shape(lambda key: make(key, shape, 1.0), root_key(0))
 
 
-def sets(shape: Shape, acceptance: float, *, count: int, seed: int = 0) -> list[Inputs]:
+def make_sets(
+    shape: Shape, acceptance: float, *, count: int, seed: int = 0
+) -> list[Inputs]:
     keys = jax.random.split(root_key(seed), count)
-    noise = jnp.float32(noise_of(acceptance))
+    noise = jnp.float32(noise_for_acceptance(acceptance))
     return [jax.block_until_ready(make(key, shape, noise)) for key in keys]
 
 
 def count_cold_sets(shape: Shape, cache: int, least: int) -> int:
-    """Returns the number of sets that is needed so that together they exceed twice the
-    cache, and none is read from it.
+    """Returns how many sets of inputs together exceed twice the cache, so that none is
+    read from the cache.
     """
     return max(least, 2 * cache // shape.row_bytes(2 * shape.gamma + 1) + 1)
 

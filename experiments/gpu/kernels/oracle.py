@@ -1,5 +1,5 @@
-"""The result that a verification must have, in float64 by numpy; every timed program is
-checked against it.
+"""The result that a verification must have, computed in float64 by NumPy, with which
+every timed program is compared.
 
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -13,7 +13,7 @@ BLOCK = 256  # ids of a block of the inverse CDF, as in `specjax.types`
 
 
 class Answer(NamedTuple):
-    """The right answer.
+    """The right answer of a verification.
 
     Attributes:
         n: [B], the number of kept tokens.
@@ -30,8 +30,8 @@ class Answer(NamedTuple):
 
 
 def weights(logits, temperature, sigmoid: tuple | None = None) -> np.ndarray:
-    """Returns float64 probabilities of logits [B, ..., V] at temperatures [B], 0 for
-    argmax; or the sigmoids of Wagner et al. (2024), Eq. 5, by (alpha, beta).
+    """Returns float64 probabilities of logits [B, ..., V] at temperatures [B], where 0
+    means argmax; or the sigmoids of Wagner et al. (2024), Eq. 5, for (alpha, beta).
     """
     z = np.asarray(logits).astype(np.float64)
     heat = np.asarray(temperature, np.float64).reshape(-1, *[1] * (z.ndim - 1))
@@ -64,9 +64,8 @@ def answer(p, q, tokens, accept) -> Answer:
 
 
 def find_error(it: Answer, drafted, *, n, tokens) -> str | None:
-    """Returns the error of a verdict, n [B] and tokens [B, G + 1]; None if it is
-    right.
-    """
+    """Returns the error in a verdict, n [B] and tokens [B, G + 1]; None if it is
+    right."""
     n, tokens, drafted = (np.asarray(x) for x in (n, tokens, drafted))
     clear, rows = ~it.near, np.arange(len(n))
     if (differ := (n != it.n) & clear).any():
@@ -77,7 +76,7 @@ def find_error(it: Answer, drafted, *, n, tokens) -> str | None:
         return "a token before n is not the drafted one"
     extra = tokens[rows, np.minimum(n, drafted.shape[1])]
     if ((extra < 0) | (extra >= it.p.shape[1])).any():
-        return "the token at n is no id of the vocabulary"
+        return "the token at n is not an id of the vocabulary"
     p, q = it.p[rows, extra], it.q[rows, extra]
     some = (it.p > it.q).any(1)  # else rounding rejected where p = q: p is right
     bad = clear & ((some & (p * (1 + MARGIN) <= q)) | (p == 0))
@@ -117,7 +116,7 @@ def _invert(w, u, mass) -> tuple[np.ndarray, np.ndarray]:
     past = (total > goal[:, None]) & (w > 0)
     index = np.argmax(past, axis=1)
     away = np.abs(total - goal[:, None])
-    # An end that no further weight follows is no choice between two ids.
+    # An end that no further weight follows is not a choice between two ids.
     choice = (total[:, -1:] - total) > 0
     near = np.where(choice, away, np.inf).min(1) < MARGIN * mass
     return index, near

@@ -33,7 +33,7 @@ ASKED = {REF: dispatch.REFERENCE, LOSSY: MOSAIC_GPU}
 
 
 class Place(NamedTuple):
-    """The device of programs.
+    """The device that programs run on.
 
     Attributes:
         interpreted: whether a CPU replaces a Hopper GPU, for a trial.
@@ -63,7 +63,7 @@ class Program(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The tiles that are tried: see `pallas_kernels.plan.Tiles`."""
+    """The tiles to try: see `pallas_kernels.plan.Tiles`."""
 
     stats: tuple[int, ...] = (1024, 2048, 4096, 8192)
     blocks: tuple[int, ...] = (1, 4, 8)
@@ -71,7 +71,7 @@ class Grid(NamedTuple):
 
 
 def find_device(dry: bool, how: str) -> Place:
-    """Returns the device. Raises ValueError on a CPU, except for a trial.
+    """Returns the device. Raises ValueError on a CPU, except for a dry run.
 
     Args:
         how: how to ask for a trial.
@@ -103,7 +103,7 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
             program(name, carried, shape=shape, place=place, tiles=tiles)
             for name, tiles in each
         ]
-    rows = rows_of(shape, NONE)
+    rows = rows_read(shape, NONE)
     return [
         *listed,
         Program(f"{FOUR}/{NONE}", four_launch_program(place.interpreted), rows),
@@ -111,11 +111,11 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
 
 
 def empty_program() -> Program:
-    return Program(EMPTY, empty, 0, verifies=False)
+    return Program(EMPTY, do_nothing, 0, verifies=False)
 
 
-def rows_of(shape: Shape, carried: str) -> int:
-    """Returns the number of rows of logits that must be read.
+def rows_read(shape: Shape, carried: str) -> int:
+    """Returns how many rows of logits must be read.
 
     They are the rows whose statistics are not carried, then p and q at n, the number of
     kept tokens.
@@ -125,8 +125,8 @@ def rows_of(shape: Shape, carried: str) -> int:
 
 
 def tiles_to_try(grid: Grid, carried: str) -> list[Tiles]:
-    """Returns every size of statistics, then every way to sum the rest, at one of
-    them.
+    """Returns the tiles to try: every size of statistics, then every way to sum the
+    rest at one of those sizes.
     """
     middle, few = grid.stats[len(grid.stats) // 2], grid.blocks[len(grid.blocks) // 2]
     sizes = [Tiles(size, few, grid.apart[0]) for size in grid.stats]
@@ -137,22 +137,22 @@ def tiles_to_try(grid: Grid, carried: str) -> list[Tiles]:
 def program(
     name: str, carried: str, *, shape: Shape, place: Place, tiles: Tiles | None = None
 ) -> Program:
-    """Returns the program of a name: REF, LOSSY (by Mosaic GPU), or one of
+    """Returns the program with this name: REF, LOSSY (by Mosaic GPU), or one of
     `dispatch.NAMES`.
     """
     verify = verification(name, carried, place=place, tiles=tiles)
     sizes = f"/{tiles.stats}.{tiles.blocks}" if tiles else ""
     full = f"{name}/{carried}{sizes}{'.apart' if tiles and tiles.apart else ''}"
     sigmoid = SIGMOID if name == LOSSY else None
-    rows = rows_of(shape, carried)
+    rows = rows_read(shape, carried)
     return Program(full, lambda inputs: verify(inputs)[:2], rows, tiles, sigmoid)
 
 
 def verification(
     name: str, carried: str, *, place: Place, tiles: Tiles | None = None
 ) -> Callable[[Inputs], Verdict]:
-    """Returns a verification as `program`, or by "auto", the default; laws that are not
-    carried are read.
+    """Returns a verification, by the name of an implementation or by "auto", the
+    default; laws that are not carried are read.
     """
     asked = ASKED.get(name, name)
     rule = FusedRule(sigmoid=SIGMOID) if name == LOSSY else EXACT
@@ -176,15 +176,16 @@ def verification(
 
 
 def read(inputs: Inputs) -> tuple[Array, Array]:
-    """Reads every logit once and takes a maximum: a limit, which verifies nothing."""
+    """Reads every logit once and takes a maximum: a lower limit of time, which verifies
+    nothing."""
     top = inputs.target.max((1, 2)).astype(jnp.float32)
     top = jnp.maximum(top, inputs.draft.max((1, 2)).astype(jnp.float32))
     n = (jnp.abs(top) * inputs.temperature).astype(jnp.int32)
     return n, jnp.zeros((n.size, inputs.tokens.shape[1] + 1), jnp.int32) + n[:, None]
 
 
-def empty(inputs: Inputs) -> tuple[Array, Array]:
-    """Does next to nothing, to measure the cost of a chain of calls."""
+def do_nothing(inputs: Inputs) -> tuple[Array, Array]:
+    """Does almost nothing, to measure the cost of a chain of calls."""
     n = (inputs.temperature + inputs.accept[:, 0]).astype(jnp.int32)
     return n, jnp.zeros((n.size, inputs.tokens.shape[1] + 1), jnp.int32) + n[:, None]
 

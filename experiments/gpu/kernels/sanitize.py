@@ -26,7 +26,8 @@ def build() -> Measurement:
 
 
 def measure(command: list[str], seconds: int = SECONDS) -> dict:
-    """Returns, by kind of check, "clean", the findings, or why it was not made."""
+    """Returns, by kind of check, "clean", the findings, or why the check was not
+    made."""
     told, tool = {}, shutil.which(TOOL)
     if tool is None:
         return dict.fromkeys(KINDS, f"not run: {TOOL} is not on PATH")
@@ -46,7 +47,10 @@ def measure(command: list[str], seconds: int = SECONDS) -> dict:
 
 def main() -> None:
     """Calls every kernel once; raises ValueError if one is wrong."""
-    place, (batch,) = programs.find_device(True, ""), inputs.sets(SHAPE, 0.7, count=1)
+    place, (batch,) = (
+        programs.find_device(True, ""),
+        inputs.make_sets(SHAPE, 0.7, count=1),
+    )
     for name in (MOSAIC_GPU, TRITON):
         program = programs.program(name, programs.NONE, shape=SHAPE, place=place)
         n, tokens = jax.device_get(jax.jit(program.call)(batch))

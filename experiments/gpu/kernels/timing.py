@@ -1,4 +1,5 @@
-"""Times of calls that are shorter than a dispatch, and checks that they really ran.
+"""Times of calls that are shorter than a dispatch, and checks that the calls were
+really executed.
 
 A program verifies one batch again and again in a loop with a constant number of steps,
 so that its time contains no dispatch and no wait of the host. Every step overwrites the
@@ -37,7 +38,7 @@ NEVER = -(2**31)  # no sum of tokens, and no logit
 
 
 class Fixed(NamedTuple):
-    """The values that no step changes.
+    """The values of a chain that no step changes.
 
     Attributes:
         firsts: the first logit of the target and of the draft, [1, 1, 1].
@@ -92,7 +93,8 @@ def step_seconds(long: np.ndarray, short: np.ndarray, length: int) -> np.ndarray
 def build_step(call: Callable) -> Callable:
     """Returns the step that verifies: (index, Fixed, State) -> State.
 
-    `programs.empty` makes the empty chain of it: the same loop, clearing and waiting.
+    `programs.do_nothing` makes the empty chain of it: the same loop, clearing and
+    waiting.
     """
     inner = jax.jit(call)
 
@@ -101,24 +103,25 @@ def build_step(call: Callable) -> Callable:
         if fixed.other is not None:
             zero = (fixed.other[i % len(fixed.other)] + zero).max(1).max()
         both = zip(fixed.firsts, (state.target, state.draft), strict=True)
-        target, draft = (first_written(first, z, zero) for first, z in both)
+        target, draft = (write_first_after(first, z, zero) for first, z in both)
         batch = fixed.batch._replace(target=target, draft=draft)
         return State(target, draft, *inner(wait_for(batch, zero)))
 
     return step
 
 
-def zero_after(never: Array, state: State) -> Array:
-    """Returns 0, which a compiler cannot know: it depends on all results of the step
-    before.
+def zero_after(impossible: Array, state: State) -> Array:
+    """Returns 0, in a way that the compiler does not know: the 0 depends on all results
+    of the step before.
     """
     total = state.n.sum() + state.tokens.sum()
     ends = (state.target[0, 0, 0] + state.draft[0, 0, 0]).astype(jnp.float32)
-    return jnp.where((total == never) | (ends == never), 1.0, 0.0)
+    return jnp.where((total == impossible) | (ends == impossible), 1.0, 0.0)
 
 
-def first_written(first: Array, logits: Array, zero: Array) -> Array:
-    """Returns the same logits, with the first of them written after `zero` is known.
+def write_first_after(first: Array, logits: Array, zero: Array) -> Array:
+    """Returns the same logits, whose first element is written only after `zero` is
+    known.
 
     The first logit is an argument: if it were read where it is written, XLA would copy
     all logits.
@@ -127,14 +130,14 @@ def first_written(first: Array, logits: Array, zero: Array) -> Array:
 
 
 def wait_for(batch: Inputs, zero: Array) -> Inputs:
-    """Returns the same inputs, whose readers wait for `zero`."""
+    """Returns the same inputs, in a form whose readers must wait for `zero`."""
     p, q = (law._replace(scale=law.scale + zero) for law in (batch.p, batch.q))
     heat, accept = batch.temperature + zero, batch.accept + zero
     return batch._replace(temperature=heat, accept=accept, p=p, q=q)
 
 
 def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
-    """Returns the operands of a chain of `build_step`.
+    """Returns the operands of a chain that `build_step` makes.
 
     Args:
         batch: that every step verifies.
@@ -154,7 +157,7 @@ def operands(batch: Inputs, cache: int | None) -> tuple[Fixed, State]:
 
 def check_loop(text: str, state: State, length: int) -> None:
     """Raises ValueError unless a compiled chain reads the logits only in a loop of
-    `length` steps, and a step writes the first logit in place.
+    `length` steps, and each step writes the first logit in place.
 
     Work before the loop is not in the time of a step, and a copy would be in the
     caches.
@@ -173,23 +176,25 @@ def check_loop(text: str, state: State, length: int) -> None:
     for op in found[entry]:
         moved = op.name in moves or op.opcode.startswith("copy")  # begun and ended too
         ahead = op.opcode not in hlo.FREE and not moved
-        if ahead and logits & {*operands_of(op)}:
+        if ahead and logits & {*hlo_operands(op)}:
             raise ValueError(f"{op.name} reads logits before the loop or after it")
     (loop,) = (op for op in found[entry] if op.opcode == "while")
     body = found[re.search(r"\bbody=%?([\w.\-]+)", loop.rest)[1]]
     (root,) = (op for op in body if op.root)
     for op in body:
-        left = op.name in operands_of(root) and op.opcode not in hlo.FREE
-        if left and has_logits(op) and not in_place(op, found):
+        left = op.name in hlo_operands(root) and op.opcode not in hlo.FREE
+        if left and has_logits(op) and not writes_in_place(op, found):
             raise ValueError(f"{op.name} copies the logits in every step")
 
 
-def operands_of(op: hlo.Instruction) -> list[str]:
+def hlo_operands(op: hlo.Instruction) -> list[str]:
     return NAME.findall(op.rest.partition("metadata=")[0])
 
 
-def in_place(op: hlo.Instruction, found: dict[str, list[hlo.Instruction]]) -> bool:
-    """Returns whether an update writes into its operand: alone, or in a fusion that
+def writes_in_place(
+    op: hlo.Instruction, found: dict[str, list[hlo.Instruction]]
+) -> bool:
+    """Returns whether an update writes into its own operand: alone, or in a fusion that
     reads the operand nowhere else.
     """
     if op.opcode == "dynamic-update-slice":
@@ -199,8 +204,8 @@ def in_place(op: hlo.Instruction, found: dict[str, list[hlo.Instruction]]) -> bo
         return False
     inside = found[called[1]]
     (root,) = (inner for inner in inside if inner.root)
-    written = operands_of(root)[0]
-    readers = [inner.name for inner in inside if written in operands_of(inner)]
+    written = hlo_operands(root)[0]
+    readers = [inner.name for inner in inside if written in hlo_operands(inner)]
     return root.opcode == "dynamic-update-slice" and readers == [root.name]
 
 
@@ -211,7 +216,7 @@ def measure_steps(
     rounds: int,
     label: str,
 ) -> dict[Hashable, np.ndarray]:
-    """Returns the seconds [R] of a step of each program, measured in turns.
+    """Returns the seconds [R] per step of each program, measured in turns.
 
     Args:
         programs: by name, a function that runs `length` steps and one that runs SHORT.
@@ -236,8 +241,8 @@ def spread(seconds: np.ndarray) -> dict:
 
 
 def kernel_microseconds(program, *arguments) -> dict:
-    """Returns the microseconds that the kernels of a compiled program run on an NVIDIA
-    GPU, by CUPTI, without gaps.
+    """Returns the microseconds for which the kernels of a compiled program run on an
+    NVIDIA GPU, by CUPTI, without the gaps between them.
 
     Returns:
         "device_us", the median of RUNS runs, and "kernels", how many were launched; or
@@ -276,7 +281,7 @@ def _seconds_a_step(step: Callable, fixed: Array, state: Array, nbytes: int) -> 
 
 
 def copy_speed(nbytes: int) -> float:
-    """Returns the bytes a second, read and written, of a looped copy.
+    """Returns the bytes per second, read and written, of a looped copy.
 
     Every step reads an array of `nbytes` and writes as many; neither a dispatch nor a
     wait of the host is in its time. Twice `nbytes` over a copy's time is what it gives.
@@ -291,7 +296,7 @@ def copy_speed(nbytes: int) -> float:
 
 
 def read_speed(nbytes: int) -> float:
-    """Returns the bytes a second of a looped read of `nbytes`, which writes only a
+    """Returns the bytes per second of a looped read of `nbytes`, which writes only a
     maximum.
     """
     rows = max(1, nbytes // (4 * COLUMNS))

@@ -1,4 +1,4 @@
-r"""Verification as it is written for PyTorch, timed in a process of its own.
+r"""Verification as it is written for PyTorch, timed in a separate process.
 
     python -m experiments.gpu.kernels.torch_bench \
         '{"batch": 1, "gamma": 5, "vocab": 32000, "dtype": "float32"}'
@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.gpu.kernels import inputs, oracle, timing
-from experiments.gpu.kernels.bench import in_words
+from experiments.gpu.kernels.bench import describe_error
 from experiments.records.words import FAILED, SKIPPED
 from specjax.measure.row import Measurement
 
@@ -33,11 +33,11 @@ NO_CUDA = (
     "torch finds no CUDA device: torch_bench.TorchSetting.dry = True tries it on a CPU"
 )
 NEEDS_GRAPHS = "reduce-overhead is made of CUDA graphs, and torch finds no CUDA device"
-CLOSE = 0.7706  # `inputs.noise_of` an acceptance of 0.7
+CLOSE = 0.7706  # `inputs.noise_for_acceptance` of an acceptance of 0.7
 
 
 class TorchSetting(NamedTuple):
-    """The setting of a row of PyTorch, as in `experiments.gpu.kernels.bench`.
+    """The setting of a row that times PyTorch, as in `experiments.gpu.kernels.bench`.
 
     Attributes:
         seconds: that the program may take.
@@ -60,8 +60,8 @@ def build(setting: TorchSetting) -> Measurement:
 
 
 def measure(setting: TorchSetting) -> dict:
-    """Returns microseconds by name, or a word whose reason is in `skipped` or in
-    `failed`.
+    """Returns microseconds by name, or a word that refers to the reason in `skipped` or
+    in `failed`.
     """
     if importlib.util.find_spec("torch") is None:
         raise ValueError(NO_TORCH)
@@ -77,8 +77,9 @@ def measure(setting: TorchSetting) -> dict:
     return {**setting._asdict(), **printed, **times}
 
 
-def one_text(torch, batch, u=None):
-    """Returns (n, tokens) of one text, with the steps and the waits of transformers."""
+def verify_text(torch, batch, u=None):
+    """Returns (n, tokens) of one text, with the same steps and the same waits of the
+    host as in transformers."""
     p_logits, q_logits, ids = batch
     gamma = ids.shape[1]
     q = q_logits.float().softmax(dim=-1)
@@ -99,8 +100,8 @@ def one_text(torch, batch, u=None):
     return n, tokens
 
 
-def batched(torch, batch, u=None):
-    """Returns (n [B], the token after them [B, 1]); the host waits for nothing."""
+def verify_batch(torch, batch, u=None):
+    """Returns (n [B], the token after them [B, 1]); the host never waits."""
     p_logits, q_logits, ids = batch
     gamma = ids.shape[1]
     p = torch.softmax(p_logits.float(), -1)
@@ -116,9 +117,10 @@ def batched(torch, batch, u=None):
     return n, (left / race).argmax(dim=-1, keepdim=True)
 
 
-def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
-    """Returns (target logits, draft logits, drafted ids, uniforms): q near p and drafts
-    from q, as near as in the sets of `kernel_bench` at an acceptance of 0.7.
+def make_sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
+    """Returns sets of (target logits, draft logits, drafted ids, uniforms), in which q
+    is as near to p as in the sets of `bench` at an acceptance of 0.7, and drafts are
+    drawn from q.
     """
     batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
     kind, shape = getattr(torch, setting.dtype), inputs.Shape(*setting[:4])
@@ -135,7 +137,7 @@ def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
 
 
 def find_error(call: Callable, batch: tuple) -> str | None:
-    """Returns the error of a verdict for given uniforms, by the float64 oracle; None if
+    """Returns the error in a verdict for given uniforms, by the float64 oracle; None if
     it is right.
     """
     n, tokens = (x.cpu().numpy() for x in call(batch[:3], batch[3]))
@@ -150,10 +152,10 @@ def find_error(call: Callable, batch: tuple) -> str | None:
 
 
 def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], dict]:
-    eager = partial(batched, torch)
+    eager = partial(verify_batch, torch)
     calls, skipped = {"eager": eager}, {}
     if setting.batch == 1:
-        calls["hf_eager"] = partial(one_text, torch)
+        calls["hf_eager"] = partial(verify_text, torch)
     else:
         skipped["hf_eager"] = "it verifies one text"
     if torch.cuda.is_available():
@@ -165,7 +167,8 @@ def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], 
 
 
 def time_call(torch, call: Callable, batches: list[tuple], rounds: int) -> dict:
-    """Returns the microseconds of a call: S sets one after another, then a wait."""
+    """Returns the microseconds of a call: S sets are run one after another, then waited
+    for."""
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     seconds = []
     for _ in range(rounds + 1):
@@ -179,8 +182,8 @@ def time_call(torch, call: Callable, batches: list[tuple], rounds: int) -> dict:
 
 
 def run_all(setting: TorchSetting) -> dict:
-    """Returns the output of the program: lines of the implementations that ran, and the
-    reasons why others did not, or cannot here.
+    """Returns the output of the program: lines of the implementations that ran, and for
+    each other one why it did not or cannot run here.
 
     It ends the program where there is no device.
     """
@@ -189,7 +192,7 @@ def run_all(setting: TorchSetting) -> dict:
     if not torch.cuda.is_available() and not setting.dry:
         sys.exit(NO_CUDA)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    batches, lines, failed = sets(torch, setting, device), [], []
+    batches, lines, failed = make_sets(torch, setting, device), [], []
     calls, skipped = implementations(torch, setting)
     with torch.inference_mode():
         for name, call in calls.items():
@@ -198,7 +201,7 @@ def run_all(setting: TorchSetting) -> dict:
                     raise ValueError(f"not timed, as its output is wrong: {fault}")
                 times = time_call(torch, call, batches, setting.rounds)
             except Exception as error:
-                failed.append({"name": name, "error": in_words(error)})
+                failed.append({"name": name, "error": describe_error(error)})
             else:
                 lines.append({"name": name, **times})
     told = {"lines": lines, "skipped": skipped, "failed": failed}

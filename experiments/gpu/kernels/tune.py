@@ -46,13 +46,13 @@ def tables(records: Iterable[dict], out: Path, trial: bool = False) -> dict[str,
         path = dispatch.tuned_file(device, out)
         chosen = dispatch.read(path) if path.is_file() else []
         before = {timed[:6]: timed[6:] for timed in chosen}
-        table["shapes"] += choices(record["measured"], before)
+        table["shapes"] += choose_all(record["measured"], before)
     return by_device
 
 
-def choices(measured: dict, before: Before) -> list[dict]:
-    """Returns the choices for the known laws, at the acceptance that tiles are chosen
-    at.
+def choose_all(measured: dict, before: Before) -> list[dict]:
+    """Returns the fastest implementation for each combination of known laws, at the
+    acceptance by which tiles are chosen.
     """
     sizes = {name: measured[name] for name in ("batch", "gamma", "vocab")}
     sizes["itemsize"] = Shape(**sizes, dtype=measured["dtype"]).itemsize
@@ -66,12 +66,15 @@ def choices(measured: dict, before: Before) -> list[dict]:
         own = [line for line in lines if group(line["name"]) in able]
         if own:
             key = {**sizes, "target": target, "draft": draft}
-            entries.append(key | choice(own, before.get(tuple(key[x] for x in KEY))))
+            entries.append(
+                key | choose_one(own, before.get(tuple(key[x] for x in KEY)))
+            )
     return entries
 
 
-def choice(lines: list[dict], before: tuple[str, Tiles | None] | None) -> dict:
-    """Returns the name and the tiles of the choice among timed lines.
+def choose_one(lines: list[dict], before: tuple[str, Tiles | None] | None) -> dict:
+    """Returns the name and the tiles of the implementation to use, chosen from timed
+    lines.
 
     Args:
         lines: of one shape, with their medians and percentiles.

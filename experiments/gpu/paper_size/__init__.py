@@ -1,1 +1,1 @@
-"""The rows of Table 4 at the paper's sizes, on one accelerator."""
+"""Rows of Table 4 at the paper's sizes, on one accelerator."""

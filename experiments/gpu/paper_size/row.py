@@ -47,7 +47,7 @@ RECORDED = "temperature", "gamma", "new_tokens", "seed", "kernels"
 
 
 class PaperSizeSetting(NamedTuple):
-    """The setting of a row at the paper's sizes.
+    """The setting of a row that measures models of the paper's sizes.
 
     Attributes:
         decode: the settings of decoding; their gamma, published, is one of `gammas`.
@@ -79,8 +79,8 @@ class Text(NamedTuple):
     request: Request
 
 
-class Timed(NamedTuple):
-    """The times of one gamma.
+class GammaTimes(NamedTuple):
+    """The times measured with one gamma.
 
     Attributes:
         ms: [N], milliseconds of texts.
@@ -118,7 +118,8 @@ def build(
 
 
 def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> dict:
-    """Returns every number of a row as a plain value; lists in `by_gamma` are parallel.
+    """Returns every number of a row as a plain value; the lists in `by_gamma` are
+    parallel.
 
     c, v, exp, predicted and speedup are those of the published gamma, `best_` those of
     the gamma with the fastest prediction. Numbers are milliseconds, unless a name says
@@ -138,14 +139,14 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
         slots(setting),
         kernels,
     )
-    call, drafted, before = parts_of_a_step(pair, setting, others[0])
+    call, drafted, before = time_step_parts(pair, setting, others[0])
     decoders = {g: costs.decode(pair, g) for g in (0, setting.decode.gamma)}
-    rest = whole_texts(decoders, others, setting.rounds)
-    columns = by_gamma(setting, call=call, drafted=drafted, rest=rest)
+    rest = time_texts(decoders, others, setting.rounds)
+    columns = gamma_columns(setting, call_ms=call, draft_ms=drafted, rest_times=rest)
     best = columns["gamma"][int(np.argmax(columns["predicted"]))]
     if best not in decoders:
         decoders[best] = costs.decode(pair, best)
-    whole = whole_texts(decoders, texts, setting.rounds)
+    whole = time_texts(decoders, texts, setting.rounds)
     read = stand_ins.step_bytes(target, texts[0].prompt, pair.slots)
     floor = {"step_bytes": read, "bandwidth_gb_s": copy / stand_ins.GB}
     floor |= {"read_gb_s": reading / stand_ins.GB, "floor_ms": 1e3 * read / copy}
@@ -184,7 +185,7 @@ def choose(target: t5.Config, setting: PaperSizeSetting) -> Kernels:
 
 
 def slots(setting: PaperSizeSetting) -> int:
-    """Returns the buffer's length, one for every gamma.
+    """Returns the length of the buffer, the same for every gamma.
 
     It has room for the start token, the text and the longest draft.
     """
@@ -192,7 +193,8 @@ def slots(setting: PaperSizeSetting) -> int:
 
 
 def text(config: t5.Config, setting: PaperSizeSetting, index: int) -> Text:
-    """Returns random input with its own key, without an end before `new_tokens`."""
+    """Returns random input with its own key, for a text that does not end before
+    `new_tokens`."""
     key = jax.random.fold_in(root_key(setting.decode.seed), index)
     first, last = t5.END + 1, config.pieces or config.vocab
     shape = 1, setting.input_tokens
@@ -219,26 +221,32 @@ def check_memory(
     stand_ins.check_room(needed, jax.devices()[0].memory_stats())
 
 
-def by_gamma(
-    setting: PaperSizeSetting, *, call: dict, drafted: dict, rest: dict[int, Timed]
+def gamma_columns(
+    setting: PaperSizeSetting,
+    *,
+    call_ms: dict,
+    draft_ms: dict,
+    rest_times: dict[int, GammaTimes],
 ) -> dict[str, list]:
-    """Returns c, v, EXP and the exact prediction of every gamma, in parallel lists.
+    """Returns c, v, EXP and the exact prediction for every gamma, in parallel lists.
 
     The rest of a step, its overhead, is measured at the published gamma and assumed to
     be the same at the others. The prediction counts the prefill, and the steps of
     `new_tokens` with independent acceptances (`specjax.theory.predict`).
     """
-    gammas, single, timed = setting.gammas, call[0], rest[setting.decode.gamma]
-    overhead = timed.step() - drafted[setting.decode.gamma] - call[setting.decode.gamma]
+    gammas, single, timed = setting.gammas, call_ms[0], rest_times[setting.decode.gamma]
+    overhead = (
+        timed.step() - draft_ms[setting.decode.gamma] - call_ms[setting.decode.gamma]
+    )
     calls = predict.expected_calls(
         np.full(setting.decode.new_tokens, setting.alpha), gammas
     )
-    alone = predict.Cost(0, rest[0].step(), 0, rest[0].prefill)
-    c = [drafted[gamma] / gamma / single for gamma in gammas]  # Definition 3.7
+    alone = predict.Cost(0, rest_times[0].step(), 0, rest_times[0].prefill)
+    c = [draft_ms[gamma] / gamma / single for gamma in gammas]  # Definition 3.7
 
-    def predicted(gamma: int, steps: float) -> float:
+    def predict_speedup(gamma: int, steps: float) -> float:
         # A step takes no less than its parts, whatever the clock says.
-        step = drafted[gamma] + call[gamma] + max(0.0, overhead)
+        step = draft_ms[gamma] + call_ms[gamma] + max(0.0, overhead)
         cost = predict.Cost(0, step, 0, timed.prefill)
         tokens = setting.decode.new_tokens
         return predict.speedup(tokens, steps, gamma, cost=cost, baseline=alone)
@@ -247,22 +255,22 @@ def by_gamma(
     return {
         "gamma": list(gammas),
         "expected_calls": calls.tolist(),
-        "draft_ms": [drafted[gamma] for gamma in gammas],
-        "call_ms": [call[gamma] for gamma in gammas],
+        "draft_ms": [draft_ms[gamma] for gamma in gammas],
+        "call_ms": [call_ms[gamma] for gamma in gammas],
         "c": c,
-        "v": [call[gamma] / single for gamma in gammas],
+        "v": [call_ms[gamma] / single for gamma in gammas],
         "exp": [closed_forms.walltime_factor(setting.alpha, *it) for it in each],
-        "predicted": [predicted(*it) for it in zip(gammas, calls, strict=True)],
+        "predicted": [predict_speedup(*it) for it in zip(gammas, calls, strict=True)],
         "overhead": overhead / single,
         "overhead_alone": alone.v / single - 1,
     }
 
 
 def text_numbers(
-    setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]
+    setting: PaperSizeSetting, gamma: int, whole: dict[int, GammaTimes]
 ) -> dict:
     """Returns the results of whole texts with one gamma, and the mean number of calls
-    of simulated acceptance.
+    with simulated acceptance.
     """
     count, coins = setting.texts, np.full(setting.decode.new_tokens, setting.alpha)
     law = predict.calls_law(coins, gamma)
@@ -292,12 +300,12 @@ def gamma_numbers(
     at = setting.gammas.index(gamma)
     values = {key: columns[key][at] for key in ("gamma", "c", "v", "exp", "predicted")}
 
-    def ratio(alone: np.ndarray, drafted: np.ndarray) -> float:
-        return float(alone.sum() / drafted.sum())
+    def time_ratio(plain_ms: np.ndarray, drafted_ms: np.ndarray) -> float:
+        return float(plain_ms.sum() / drafted_ms.sum())
 
-    alone, drafted = whole[0].ms, whole[gamma].ms
-    low, high = timing.interval(ratio, (alone, drafted))
-    values |= {"speedup": ratio(alone, drafted), "speedup_ci": (low, high)}
+    times = whole[0].ms, whole[gamma].ms
+    low, high = timing.interval(time_ratio, times)
+    values |= {"speedup": time_ratio(*times), "speedup_ci": (low, high)}
     values |= {"speedup_se": (high - low) / (2 * 1.96)}
     values["speedup_expected"] = expected_speedup(setting, gamma, columns, whole)
     values["residual"] = values["predicted"] / values["speedup"] - 1
@@ -305,21 +313,21 @@ def gamma_numbers(
 
 
 def expected_speedup(
-    setting: PaperSizeSetting, gamma: int, columns: dict, whole: dict[int, Timed]
+    setting: PaperSizeSetting, gamma: int, columns: dict, whole: dict[int, GammaTimes]
 ) -> float:
-    """Returns the speedup of texts with the mean number of calls of simulated
-    acceptance.
+    """Returns the expected speedup of texts that take the mean number of calls with
+    simulated acceptance.
     """
     calls = columns["expected_calls"][setting.gammas.index(gamma)]
     text = whole[gamma].prefill + calls * whole[gamma].step()
     return float(whole[0].ms.mean() / text)
 
 
-def parts_of_a_step(
+def time_step_parts(
     pair: costs.Pair, setting: PaperSizeSetting, text: Text
 ) -> tuple[dict[int, float], dict[int, float], dict[str, float]]:
-    """Returns milliseconds of a target call by gamma, 0 among them, of gamma drafts,
-    and of the target's prefill, alone, with CUDA graphs and without."""
+    """Returns milliseconds: of a target call by gamma, including 0; of drafts by gamma;
+    and of the target's prefill, on its own, with CUDA graphs and without."""
     loops, prompt, request = setting.loops, text.prompt, text.request
     begin = costs.prefill(pair, 0)
     lowered = begin.func.lower(*begin.args, prompt)
@@ -330,7 +338,7 @@ def parts_of_a_step(
             without_graphs, *begin.args, prompt
         ),
     }
-    state = costs.halfway(begin(prompt), request)
+    state = costs.halfway_state(begin(prompt), request)
     # A drafter does not read the target's cache: its own saves a compilation.
     alone = pair._replace(target=pair.draft.pretrained)
     drafting = costs.begin(alone, max(setting.gammas), prompt, request)
@@ -344,30 +352,30 @@ def parts_of_a_step(
     seconds = timing.time_in_turns(programs, setting.rounds, label, again=again)
     ms = {name: 1e3 * float(np.median(s)) for name, s in seconds.items()}
 
-    def times_of(part: str, repeated: int) -> dict:
+    def time_part(part: str, repeated: int) -> dict:
         return {
             key: took / repeated for (name, key), took in ms.items() if name == part
         }
 
-    return times_of("call", loops), times_of("draft", loops), times_of("prefill", 1)
+    return time_part("call", loops), time_part("draft", loops), time_part("prefill", 1)
 
 
-def whole_texts(
+def time_texts(
     decoders: dict[int, Callable], texts: Sequence[Text], rounds: int
-) -> dict[int, Timed]:
+) -> dict[int, GammaTimes]:
     """Decodes every text with every decoder, in turns, and measures each one's
     prefill.
     """
     outputs, programs = {}, {}
 
-    def whole(gamma: int, index: int):
+    def decode_text(gamma: int, index: int):
         outputs[gamma, index] = decoders[gamma](*texts[index])
         return outputs[gamma, index]
 
     for index, (prompt, request) in enumerate(texts):
         none = request._replace(limit=request.start)  # no step at all
         for gamma, run in decoders.items():
-            programs["decode", gamma, index] = partial(whole, gamma, index)
+            programs["decode", gamma, index] = partial(decode_text, gamma, index)
             programs["prefill", gamma, index] = partial(run, prompt, none)
     parts = "decode", "prefill"
     warm = [programs[part, gamma, 0] for gamma in decoders for part in parts]
@@ -379,5 +387,5 @@ def whole_texts(
         ms = np.array([1e3 * np.median(seconds["decode", gamma, i]) for i in each])
         calls = np.array([int(outputs[gamma, i].counts.calls[0]) for i in each])
         prefill = 1e3 * np.median([seconds["prefill", gamma, i] for i in each])
-        timed[gamma] = Timed(ms, calls, float(prefill))
+        timed[gamma] = GammaTimes(ms, calls, float(prefill))
     return timed

@@ -1,5 +1,5 @@
-"""Replacements for the paper's checkpoints: T5 with random weights, made on the device
-with the bytes of the originals; and a verifier with simulated acceptance.
+"""Replacements for the paper's checkpoints: T5s of the same sizes with random weights,
+and a verifier with simulated acceptance.
 
 Random models do not agree with each other, and the cost of a step does not depend on
 the tokens that it keeps. So every drafted token is kept with probability alpha,
@@ -25,13 +25,14 @@ GB = 1e9
 
 @functools.cache
 def model(config: t5.Config) -> Model:
-    """Returns `t5.build`, whose tracing takes seconds at the paper's sizes, once."""
+    """Returns `t5.build`, cached, because tracing takes seconds at the paper's
+    sizes."""
     return t5.build(config)
 
 
 def make(config: t5.Config, seed: int = 0):
-    """Returns parameters in `config.dtype`, one leaf after the other made on the
-    device.
+    """Returns parameters in `config.dtype`, created on the device one leaf after the
+    other.
 
     Kernels have the variance 1 / rows, embeddings 1, and norms scale by 1, so that
     activations stay finite.
@@ -48,7 +49,7 @@ def make(config: t5.Config, seed: int = 0):
 
 def pretrained(name: str, config: t5.Config, seed: int = 0) -> Pretrained:
     """Returns a model with the parameters of `make`; it has no configuration, so that
-    its tracing is done once."""
+    it is traced only once."""
     return Pretrained(name, None, model(config), make(config, seed))
 
 
@@ -72,8 +73,8 @@ def tree_bytes(tree) -> int:
 
 
 def step_bytes(config: t5.Config, prompt: Prompt, slots: int) -> int:
-    """Returns the bytes that one decoding step must read: decoder, readout, keys and
-    values of the input.
+    """Returns the bytes that one decoding step must read: those of the decoder, of the
+    readout, and of the keys and values of the input.
 
     It leaves out everything before the first step, one row of the embedding, and the
     keys and values of the text so far, which are thousands of times smaller at the
@@ -91,8 +92,9 @@ def step_bytes(config: t5.Config, prompt: Prompt, slots: int) -> int:
     return weights + tree_bytes(cache_shapes(config, prompt, slots).read)
 
 
-def check_room(needed: int, stats: Mapping[str, int] | None) -> None:
-    """Raises ValueError if `needed` bytes are not free, by a device's `memory_stats()`.
+def check_room(wanted_bytes: int, stats: Mapping[str, int] | None) -> None:
+    """Raises ValueError if `wanted_bytes` are not free, by a device's
+    `memory_stats()`.
 
     A device that reports nothing, such as a CPU, is not checked.
     """
@@ -100,9 +102,9 @@ def check_room(needed: int, stats: Mapping[str, int] | None) -> None:
         return
     limit = stats["bytes_limit"]
     free = limit - stats.get("bytes_in_use", 0)
-    if needed > free:
+    if wanted_bytes > free:
         raise ValueError(
-            f"this row needs {needed / GB:.1f} GB of the device's memory and"
+            f"this row needs {wanted_bytes / GB:.1f} GB of the device's memory and"
             f" {free / GB:.1f} of the {limit / GB:.1f} GB that JAX may take are free:"
             " use a device with 80 GB, with XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 where"
             " JAX takes less, or smaller models"
@@ -112,8 +114,8 @@ def check_room(needed: int, stats: Mapping[str, int] | None) -> None:
 def simulate_acceptance(
     alpha: float | Array, rule: Verifier = token.verifier
 ) -> Verifier:
-    """Returns a verifier that keeps the tokens before the first rejection, each
-    accepted with probability alpha.
+    """Returns a verifier that keeps the tokens before the first rejection, where each
+    is accepted with probability alpha.
 
     It costs as much as the rule: the real verdict is computed, and its extra token is
     the one that is added. The random numbers are the verifier's own uniforms, so that
@@ -127,8 +129,8 @@ def simulate_acceptance(
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
-        """Verifies as `verifiers.token.verify`, with n drawn at random; accept_prob is
-        alpha.
+        """Verifies as `verifiers.token.verify` does, but n is drawn at random, and
+        accept_prob is alpha.
         """
         real = rule.verify(target, draft, noise, keep_residual)
         gamma = draft.tokens.shape[1]

@@ -1,4 +1,4 @@
-"""A step of a pair by its sizes, compiled for eight devices that are not present.
+"""A step of a pair of sizes, compiled for eight devices that are not present.
 
 It is lowered from shapes placed as `runtime.mesh` places them; nothing is allocated.
 Axes: B rows, N layers, H heads, S slots, D head width.
@@ -30,7 +30,7 @@ NEEDED = re.compile(r"total memory required[^(]*\(([\d.]+)([GM])\)")
 
 def step(target: Config, draft: Config, *, plan: Plan, chip: str) -> dict:
     """Returns the memory of a step on each device of a slice of `chip`, one of CHIPS,
-    and its collectives.
+    and the step's collectives.
 
     The bytes are of arguments, of temporaries, and in total. Where the compiler says
     that the step does not fit, only the bytes that it needs are returned.
@@ -39,7 +39,7 @@ def step(target: Config, draft: Config, *, plan: Plan, chip: str) -> dict:
     text = f"data={layout.data},model={layout.model},draft={layout.draft}"
     slice = compilers.topology(chip, CHIPS[chip].slice)
     with mesh.using(text, slice), compilers.without_cache():
-        lowered = lower(target, draft, plan)
+        lowered = lower_step(target, draft, plan)
         try:
             compiled = lowered.compile()
         except jax.errors.JaxRuntimeError as error:
@@ -58,7 +58,7 @@ def step(target: Config, draft: Config, *, plan: Plan, chip: str) -> dict:
 
 
 def device_bytes(compiled: jax.stages.Compiled) -> dict[str, int]:
-    """Returns the bytes of each device: in total, of arguments, and of temporaries; a
+    """Returns the bytes on each device: in total, of arguments, and of temporaries; a
     result that overwrites an argument counts once.
     """
     sizes = compiled.memory_analysis()
@@ -68,7 +68,7 @@ def device_bytes(compiled: jax.stages.Compiled) -> dict[str, int]:
     return {"bytes": given + new + besides, **told}
 
 
-def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
+def lower_step(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
     """Lowers a step on the mesh in use.
 
     The state is overwritten, as in a loop of steps, and arguments that a step does not
@@ -82,49 +82,50 @@ def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
         pair, plan.gamma, batch=plan.batch, read=plan.inputs
     )
     split = MODEL if plan.layout.draft > 1 else None
-    state = put(given.state, DATA)._replace(
+    state = place_tree(given.state, DATA)._replace(
         target_cache=place_cache(given.state.target_cache, MODEL),
         draft_cache=place_cache(given.state.draft_cache, split),
     )
     after = jax.tree.map(lambda leaf: leaf.sharding, state)
     options = dict(keep_unused=True, out_shardings=(after, None))
     step = generate.jit_step(given.decoder, **options)
-    return step.lower(given.params, put(given.request, DATA), state)
+    return step.lower(given.params, place_tree(given.request, DATA), state)
 
 
 def place_shapes(config: Config, split: bool) -> Pretrained:
     """Returns a model whose parameters are shapes with a placement, split over the mesh
-    or
-    whole.
+    or whole.
     """
     model, dtype = families.build(config), jnp.dtype(config.dtype)
     held = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype)  # noqa: E731
     params = jax.tree.map(held, model.shapes)
-    params = put_each(params, sharding.shardings(config)) if split else put(params)
+    params = (
+        put_each(params, sharding.shardings(config)) if split else place_tree(params)
+    )
     return Pretrained("", None, model, params)
 
 
-def put(tree: Any, *axes: str | None) -> Any:
+def place_tree(tree: Any, *axes: str | None) -> Any:
     place = jax.sharding.NamedSharding(jax.sharding.get_mesh(), jax.P(*axes))
     return put_each(tree, jax.tree.map(lambda leaf: place, tree))
 
 
 def put_each(tree: Any, places: Any) -> Any:
-    def at(leaf, place):
+    def place_leaf(leaf, place):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
 
-    return jax.tree.map(at, tree, places)
+    return jax.tree.map(place_leaf, tree, places)
 
 
 def place_cache(cache: Any, split: str | None) -> Any:
-    """Places a cache with rows over `data` and heads over `split`: [B, H, ...] or [B,
-    N, 2, H, ...].
+    """Returns a cache placed with rows over `data` and heads over `split`: [B, H, ...]
+    or [B, N, 2, H, ...].
     """
 
     def place(node):
         if isinstance(node, Joined):
-            return put(node, DATA, None, None, split)
-        return put(node, DATA, *[split] * isinstance(node, KeyValues))
+            return place_tree(node, DATA, None, None, split)
+        return place_tree(node, DATA, *[split] * isinstance(node, KeyValues))
 
     known = lambda node: isinstance(node, Joined | KeyValues)  # noqa: E731
     return jax.tree.map(place, cache, is_leaf=known)

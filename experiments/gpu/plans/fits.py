@@ -1,5 +1,5 @@
-"""A pair on eight devices of one chip: predicted at every batch and cache, and compiled
-at some of them.
+"""A pair on eight devices of one chip: memory predicted for every batch and cache, and
+compiled for some of them.
 
 A prediction is never a measurement, and nothing here runs.
 """
@@ -18,7 +18,7 @@ from specjax.runtime import mesh
 
 
 class FitSetting(NamedTuple):
-    """The setting of a row of predicted and compiled memory.
+    """The setting of a row that compares the predicted memory with the compiler's.
 
     Attributes:
         chip: one of `forms.CHIPS`.
@@ -59,7 +59,7 @@ def build(target: Config, draft: Config, setting: FitSetting) -> Measurement:
 
 
 def measure(target: Config, draft: Config, setting: FitSetting) -> dict:
-    """Returns every cell, and under flat names the compilers' results for some.
+    """Returns every cell, and the compilers' results for some of them under flat names.
 
     Raises:
         ValueError: a compiler is needed and missing; the message has the command that
@@ -91,7 +91,7 @@ def measure(target: Config, draft: Config, setting: FitSetting) -> dict:
 
 
 def predict(target: Config, draft: Config, plan: Plan, setting: FitSetting) -> dict:
-    """Returns the prediction by the closed forms alone."""
+    """Returns the prediction of the closed forms alone."""
     chip, large, small = CHIPS[setting.chip], forms.sizes(target), forms.sizes(draft)
     held = forms.device(large, small, plan)
     sent = forms.sent_bytes(large, plan, tokens=plan.gamma + 1, split=plan.layout.model)
@@ -106,11 +106,11 @@ def predict(target: Config, draft: Config, plan: Plan, setting: FitSetting) -> d
     }
 
 
-def flat_numbers(point: str, told: dict) -> dict:
-    """Returns the flat names that the table's lines read."""
-    sent = told.get("sent", {"collectives": None, "bytes": None})
+def flat_numbers(point: str, numbers: dict) -> dict:
+    """Returns the numbers under the flat names that the table's lines read."""
+    sent = numbers.get("sent", {"collectives": None, "bytes": None})
     return {
-        f"{point}:gb": told["bytes"] / 1e9,
+        f"{point}:gb": numbers["bytes"] / 1e9,
         f"{point}:collectives": sent["collectives"],
         f"{point}:sent_mb": sent["bytes"] and sent["bytes"] / 1e6,
     }

@@ -1,5 +1,5 @@
-"""Closed forms of a step of speculative decoding on a mesh of published chips: bytes of
-a device, and the least time of a step, from bytes read, FLOPs and bytes sent.
+"""Closed forms of a step on a mesh of published chips: the bytes on a device, and the
+least time of a step, from bytes read, FLOPs and bytes sent.
 
 Weights, caches, laws and scores are counted; no other activation of a few tokens is
 large. A call takes as long as its reads from memory, or as its products where these
@@ -54,7 +54,7 @@ CHIPS = {
 
 
 class Plan(NamedTuple):
-    """A step of `batch` rows that drafts gamma.
+    """A step of `batch` rows that drafts gamma tokens.
 
     Attributes:
         slots: of a row's caches.
@@ -155,8 +155,8 @@ def device(target: Sizes, draft: Sizes, plan: Plan) -> dict[str, int]:
 
 
 def largest_batch(target: Sizes, draft: Sizes, *, plan: Plan, memory: float) -> int:
-    """Returns the most rows whose step fits in `memory` bytes of each device, 0 if none
-    does; everything but weights is proportional to rows.
+    """Returns the most rows with which a step fits into `memory` bytes of each device,
+    0 if none does; everything but the weights grows in proportion to the rows.
     """
     data = plan.layout.data
     parts = device(target, draft, plan._replace(batch=data))
@@ -165,17 +165,16 @@ def largest_batch(target: Sizes, draft: Sizes, *, plan: Plan, memory: float) -> 
 
 
 class Sent(NamedTuple):
-    """The number of sums of features over devices in a call, and the bytes of their
-    results.
-    """
+    """The number of sums over devices in a call, and the bytes of their results."""
 
     sums: int
     bytes: int
 
 
 def sent_bytes(model: Sizes, plan: Plan, *, tokens: int, split: int) -> Sent:
-    """Returns the sums of a call on `tokens` tokens a row: one after each attention and
-    feed-forward, and one for the embedding; none where each device has the whole model.
+    """Returns the sums over devices in a call on `tokens` tokens per row: one after
+    each attention and feed-forward layer, and one for the embedding; none where each
+    device has the whole model.
     """
     if split == 1:
         return Sent(0, 0)
@@ -185,8 +184,8 @@ def sent_bytes(model: Sizes, plan: Plan, *, tokens: int, split: int) -> Sent:
 
 
 def call(model: Sizes, plan: Plan, *, tokens: int, split: int, chip: Chip) -> float:
-    """Returns the seconds of a call on `tokens` a row, of a model split over `split`
-    devices.
+    """Returns the seconds of a call on `tokens` tokens per row, for a model split over
+    `split` devices.
 
     All slots of a cache are read, whatever the text's length.
     """
@@ -208,7 +207,7 @@ def call(model: Sizes, plan: Plan, *, tokens: int, split: int, chip: Chip) -> fl
 def step(
     target: Sizes, draft: Sizes, *, plan: Plan, chip: Chip, alpha: float | None
 ) -> dict[str, float | None]:
-    """Returns predicted milliseconds.
+    """Returns the predicted milliseconds of a step and of its parts.
 
     They are those of a token a row by the target alone, of gamma drafted tokens, of the
     target's call on gamma + 1, and, given alpha, of a token by speculation (Leviathan

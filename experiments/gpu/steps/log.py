@@ -9,8 +9,8 @@ MOST, WIDTH = 20, 160
 
 
 def count_messages(text: str) -> list[dict]:
-    """Returns the MOST frequent messages: `said`, `count`, and `us`, the microseconds
-    that they report, None where they report none.
+    """Returns the MOST frequent messages, each with `said`, `count`, and `us`, the
+    microseconds that it reports, or None.
     """
     found: dict[str, dict] = {}
     for line in text.splitlines():

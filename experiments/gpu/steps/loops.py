@@ -1,5 +1,5 @@
-"""Measures the time of a drafted token, a step and a prefill, and how often the host
-waits.
+"""Measures the time of a drafted token, of a step and of a prefill, and how often the
+host waits.
 
     python -m experiments.gpu.steps.loops [TARGET, DRAFT, SETTING] FOLDER
 
@@ -25,9 +25,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def measure(it: pair.Inputs) -> dict:
-    """Returns milliseconds of a drafted token, of a step and of a prefill; waits of the
-    host a step; launches of the program and those in CUDA graphs; and a checksum of all
-    texts, which is equal for two rows with the same texts.
+    """Returns milliseconds of a drafted token, of a step and of a prefill; how often
+    the host waits in a step; the launches of the program and how many are in CUDA
+    graphs; and a checksum, which is equal for two rows with the same texts.
     """
     setting, (prompt, request) = it.setting, it.texts[0]
     gamma = setting.decode.gamma
@@ -37,7 +37,7 @@ def measure(it: pair.Inputs) -> dict:
     none = request._replace(limit=request.start)  # no step at all
     programs = {("text", i): partial(run, *text) for i, text in enumerate(it.texts)}
     programs["prefill"] = partial(run, prompt, none)
-    programs["drafts"] = pair.drafts(it, gamma, loops=setting.loops)
+    programs["drafts"] = pair.draft_program(it, gamma, loops=setting.loops)
     seconds = timing.time_in_turns(programs, setting.rounds, "steps", again=2)
     ms = {name: 1e3 * float(np.median(each)) for name, each in seconds.items()}
     outputs = [run(*text) for text in it.texts]
@@ -56,8 +56,8 @@ def measure(it: pair.Inputs) -> dict:
 
 
 def launch_numbers(it: pair.Inputs, program: jax.stages.Compiled) -> dict:
-    """Returns the launches and loops of the program, or why they are unknown, which
-    does not affect the times.
+    """Returns the launches and loops of the program, or why they are unknown; neither
+    affects the times.
     """
     try:
         thunks = graphs.read(compilers.thunk_list(it.folder, "jit_loop"))
@@ -75,17 +75,19 @@ def launch_numbers(it: pair.Inputs, program: jax.stages.Compiled) -> dict:
 
 
 def count_waits(program: hlo.Sequence, inside: set[str], gamma: int) -> int:
-    """Returns how often a step waits on the host: once for its own end, and gamma times
-    for that of its draft's loop, which asks before each token but the first and once
-    more. inside: names of loops in CUDA graphs."""
+    """Returns how often the host waits in a step: once for the end of the text, and
+    gamma times for the end of the draft's loop, which is checked before each token but
+    the first and once more. inside: the names of loops in CUDA graphs."""
 
-    def asks(loop: hlo.Loop) -> bool:
+    def asks_host(loop: hlo.Loop) -> bool:
         return loop.trips is None and loop.name not in inside
 
     total = 0
     for steps in program.loops:
         if steps.body.loops:  # that of the steps has the draft's in it
-            total += asks(steps) + gamma * sum(map(asks, hlo.loops(steps.body)))
+            total += asks_host(steps) + gamma * sum(
+                map(asks_host, hlo.loops(steps.body))
+            )
     return total
 
 

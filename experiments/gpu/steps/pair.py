@@ -33,7 +33,7 @@ class Inputs(NamedTuple):
 
 def parse_inputs(arguments: list[str] | None = None) -> Inputs:
     """Returns the inputs from the command line: configurations and setting as JSON, and
-    the folder of dumps; makes the weights.
+    the folder of dumps; creates the weights.
     """
     asked, folder = sys.argv[1:] if arguments is None else arguments
     target, draft, setting = from_json(asked)
@@ -55,8 +55,8 @@ def parse_inputs(arguments: list[str] | None = None) -> Inputs:
 
 
 def with_trips(source: DraftSource, trips: str) -> DraftSource:
-    """Returns the source, whose drafts are always of gamma tokens: a number that is
-    known as a program is compiled, or one that only the device knows."""
+    """Returns the source with drafts of always gamma tokens: `trips` says whether the
+    compiler knows that number, or only the device."""
 
     def budget(rows: int, gamma: int):
         known = np.full(rows, gamma, np.int32)
@@ -76,11 +76,11 @@ def with_trips(source: DraftSource, trips: str) -> DraftSource:
     return source._replace(factory=Recipe(drafter))
 
 
-def drafts(
+def draft_program(
     it: Inputs, gamma: int, *, loops: int, options: dict | None = None
 ) -> partial:
-    """Returns `loops` drafts of gamma tokens, compiled: () -> the result of the last
-    one.
+    """Returns `loops` drafts of gamma tokens as a compiled program: () -> the result of
+    the last draft.
 
     The caches hold zeros, which cost as much as other values.
     """
@@ -90,14 +90,14 @@ def drafts(
     state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     program = costs.drafts(it.pair, gamma, loops)
     return compile_program(
-        program, request, costs.halfway(state, request), options=options
+        program, request, costs.halfway_state(state, request), options=options
     )
 
 
 def compile_program(
     program: partial, *arguments, options: dict | None = None
 ) -> partial:
-    """Returns the program compiled for its arguments, and bound to them.
+    """Returns a program that is compiled for its arguments and bound to them.
 
     Args:
         options: of the compiler, by their names in XLA.

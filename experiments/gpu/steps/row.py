@@ -43,7 +43,7 @@ RECORDED = "gamma", "temperature", "new_tokens", "kernels", "seed"
 
 
 class StepSetting(NamedTuple):
-    """The setting of a row of steps.
+    """The setting of a row that times the steps of a pair.
 
     Attributes:
         part: one of PARTS, which is measured.
@@ -74,21 +74,22 @@ class StepSetting(NamedTuple):
 
 
 def to_json(target: t5.Config, draft: t5.Config, setting: StepSetting) -> str:
-    """Returns what the process of a row is to measure, as `from_json` reads it."""
+    """Returns what the process of a row must measure, as text that `from_json`
+    reads."""
     fields = setting._asdict() | {"decode": dataclasses.asdict(setting.decode)}
     return json.dumps([target._asdict(), draft._asdict(), fields])
 
 
 def from_json(text: str) -> tuple[t5.Config, t5.Config, StepSetting]:
-    """Returns target, draft and setting of `to_json`."""
+    """Returns the target, the draft and the setting that `to_json` wrote."""
     target, draft, fields = json.loads(text)
     setting = StepSetting(**fields | {"decode": DecodeConfig(**fields["decode"])})
     return t5.Config(**target), t5.Config(**draft), setting
 
 
 def build(target: t5.Config, draft: t5.Config, setting: StepSetting) -> Measurement:
-    """Returns the measurement of a row. Raises ValueError for a setting that means
-    nothing, or a pair of two vocabularies."""
+    """Returns the measurement of a row. Raises ValueError for a meaningless setting, or
+    a pair with two vocabularies."""
     check_vocabularies(target, draft)
     for name, known in (("part", tuple(PARTS)), ("trips", TRIPS)):
         if getattr(setting, name) not in known:
@@ -108,8 +109,8 @@ def build(target: t5.Config, draft: t5.Config, setting: StepSetting) -> Measurem
 
 
 def measure(target: t5.Config, draft: t5.Config, setting: StepSetting) -> dict:
-    """Returns what the process measured, or its error in words, so that the rows after
-    it go on."""
+    """Returns what the process measured, or its error in words, so that the next rows
+    still run."""
     record = record_fields(setting, RECORDED) | {
         "draft": draft._asdict(),
         "target": target._asdict(),
@@ -127,7 +128,7 @@ def measure(target: t5.Config, draft: t5.Config, setting: StepSetting) -> dict:
 def run(
     target: t5.Config, draft: t5.Config, setting: StepSetting, folder: Path
 ) -> dict:
-    """Returns what the process prints as its last line, and its messages counted.
+    """Returns the last line that the process prints, and the counts of its messages.
 
     Raises RuntimeError, with its last words, if it fails or takes too long.
     """
@@ -154,7 +155,7 @@ def run(
 
 
 def environment(setting: StepSetting, folder: Path) -> dict[str, str]:
-    """Returns the variables that the process has beside those of this one."""
+    """Returns the variables that the process has in addition to those of this one."""
     seen = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     flags = [os.environ.get("XLA_FLAGS", ""), setting.flags]
     if setting.part == "steps" and jax.devices()[0].platform == "gpu":
@@ -172,7 +173,8 @@ def environment(setting: StepSetting, folder: Path) -> dict[str, str]:
 
 
 def last_words(text: str) -> str:
-    """Returns the last lines of a log that say what was wrong, or else its first."""
+    """Returns the last lines of a log that say what was wrong, or else its first
+    line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if WRONG.search(line)]
     return " / ".join(telling[-2:] or lines[:2])[:LENGTH]

@@ -32,11 +32,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def measure(it: pair.Inputs) -> dict:
-    """Returns microseconds of a token with and without graphs, of its kernels, and of
+    """Returns microseconds: of a token with and without graphs, of its kernels, and of
     the gaps between them with graphs; and the list of kernels.
     """
     gamma, loops = it.setting.decode.gamma, it.setting.loops
-    drafts = partial(pair.drafts, it, loops=loops)
+    drafts = partial(pair.draft_program, it, loops=loops)
     programs = {"graphs": drafts(gamma), "launches": drafts(gamma, options=NO_GRAPHS)}
     seconds = timing.time_in_turns(programs, it.setting.rounds, "token", again=2)
     took = {
@@ -58,8 +58,8 @@ def measure(it: pair.Inputs) -> dict:
 
 
 def list_kernels(program) -> Listed:
-    """Returns every kernel that one run launches. Raises RuntimeError where CUPTI sees
-    none."""
+    """Returns every kernel that one run launches. Raises RuntimeError where CUPTI
+    records none."""
     from jax.experimental.mosaic.gpu import profiler
 
     seen = profiler.measure(program.func, aggregate=False)(*program.args)[1]
@@ -69,14 +69,14 @@ def list_kernels(program) -> Listed:
 
 
 def total(kernels: Iterable[tuple[str, float]]) -> float:
-    """Returns the microseconds of kernels that are listed with milliseconds."""
+    """Returns the microseconds of kernels whose times are listed in milliseconds."""
     return 1e3 * sum(ms for _, ms in kernels)
 
 
 def difference(longer: Listed, shorter: Listed, loops: int) -> list[dict]:
-    """Returns the kernels that `longer` has beyond `shorter`, in one of `loops` drafts:
-    how often each is launched and the microseconds of all its launches, the longest
-    first."""
+    """Returns the kernels that `longer` has and `shorter` has not, for one of `loops`
+    drafts: how often each is launched and the microseconds of all its launches, the
+    longest first."""
     counts: Counter = Counter()
     spent: Counter = Counter()
     for kernels, sign in ((longer, 1), (shorter, -1)):

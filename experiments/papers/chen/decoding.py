@@ -1,5 +1,4 @@
-"""The texts of both ways, by the target alone and by speculation, with r and their
-times.
+"""Texts by the target alone and by speculation, with Chen's r and their times.
 
 Chen et al. (2023) print mean token times of both ways; beside their ratio stands the
 theoretical speedup, from r and the times of single calls. Axes: N texts.
@@ -11,10 +10,10 @@ import numpy as np
 from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import (
-    by_prompt,
     error_of_ratio,
     make_batch,
     measure_in_turns,
+    sum_by_prompt,
 )
 from experiments.tasks import Task
 from specjax import generate
@@ -30,10 +29,11 @@ ALONE, SPECULATIVE = 0, 1  # streams of coins, so that the two ways are independ
 WAYS = {"alone": (False, ALONE), "speculative": (True, SPECULATIVE)}  # drafts, stream
 
 
-def batch_of(
+def task_batch(
     task: Task, setting: ChenSetting, index: np.ndarray, stream: int, spare: int = 0
 ) -> tuple[Prompt, Request]:
-    """The texts of these places, from the first prompt on again where they end."""
+    """Returns the prompts and requests of the texts at these places; after the last
+    prompt the first follows."""
     key = jax.random.fold_in(root_key(setting.decode.seed), stream)
     decode = setting.decode
     if decode.top_p == 1:  # a filter that keeps everything would sort every row
@@ -48,7 +48,8 @@ def batch_of(
 
 
 def indices(setting: ChenSetting, count: int) -> list[np.ndarray]:
-    """Yields batches of one shape, which hold the first `count` texts."""
+    """Yields batches of one shape, which together have at least the first `count`
+    texts."""
     each = range(0, count, setting.batch)
     return [np.arange(first, first + setting.batch) for first in each]
 
@@ -59,20 +60,20 @@ def write_alone(
     """Returns texts by the target alone, without their prompts."""
     decode, texts = costs.decode(pair, 0), []
     for index in progress.track(indices(setting, count), "target alone"):
-        prompt, request = batch_of(task, setting, index, ALONE)
+        prompt, request = task_batch(task, setting, index, ALONE)
         texts += quality.without_prompts(decode(prompt, request), prompt.length)
     return texts[:count]
 
 
 def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> Calls:
-    """Returns texts by speculation, with their own random numbers, and their calls, of
-    which only those count that no end or limit of a text cuts.
+    """Returns texts by speculation, which have random numbers of their own, and their
+    calls; calls that an end or limit of a text cuts are not counted.
     """
     decoder, params = pair.decoder(setting.K), pair.params(setting.K)
     programs, decoded = generate.build_programs(decoder, pair.slots), []
     for index in progress.track(indices(setting, count), "speculation"):
         spare = setting.K + 1
-        batch = batch_of(task, setting, index, SPECULATIVE, spare)
+        batch = task_batch(task, setting, index, SPECULATIVE, spare)
         new = setting.decode.new_tokens
         decoded.append(count_calls(programs, params, *batch, new_tokens=new))
     *totals, texts = zip(*decoded, strict=True)
@@ -81,10 +82,10 @@ def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
 
 
 def rate(calls: Calls, setting: ChenSetting) -> dict:
-    """Returns r of Chen et al., Figure 1: tokens decoded a call, over K + 1."""
+    """Returns r of Chen et al., Figure 1: decoded tokens per call, divided by K + 1."""
     tokens, runs = calls.accepted + calls.calls, calls.calls
     per_call = float(tokens.sum() / runs.sum())
-    parts = (by_prompt(each, setting.samples) for each in (tokens, runs))
+    parts = (sum_by_prompt(each, setting.samples) for each in (tokens, runs))
     error = error_of_ratio(*parts)
     return {
         "r": closed_forms.chen_r(per_call, setting.K),
@@ -107,10 +108,10 @@ def strings(pair: costs.Pair, task: Task, texts: list[np.ndarray]) -> list[str]:
 
 
 def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> dict:
-    """Returns milliseconds of a draft, of a target call on one token and on K + 1,
-    batch 1, and the speedup that follows from them and r.
+    """Returns milliseconds of a draft, of a target call on one token and on K + 1
+    tokens, at batch 1, and the speedup that follows from them and r.
     """
-    K, first = setting.K, batch_of(task, setting, np.arange(1), ALONE)
+    K, first = setting.K, task_batch(task, setting, np.arange(1), ALONE)
     ms = costs.call_ms(pair, K, *first, setting.rounds)
     speed = closed_forms.chen_speedup(
         r, K, t_draft=ms["t_draft_ms"], t_target=ms["t_target_ms"]
@@ -119,14 +120,14 @@ def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> 
 
 
 def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> dict:
-    """Returns mean token times of both ways, for whole texts at batch 1 with their
-    prompts, and the speedup, their ratio.
+    """Returns the mean time of a token by the target alone and by speculation, for
+    whole texts at batch 1 including their prompts, and the ratio of both.
 
     The ways decode each text in turns.
     """
     each, places = {}, [np.array([i]) for i in range(min(setting.timed, count))]
     for way, (gamma, stream) in WAYS.items():
-        batches = [batch_of(task, setting, i, stream) for i in places]
+        batches = [task_batch(task, setting, i, stream) for i in places]
         each[way] = costs.decode(pair, setting.K if gamma else 0), batches
     measured = measure_in_turns(each, "whole texts")
 

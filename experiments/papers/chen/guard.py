@@ -1,4 +1,4 @@
-"""Starts a program of `sandbox`: refuses actions beyond its folder, then runs it.
+"""Starts a program of `sandbox`: refuses actions outside its folder, then runs it.
 
 `python guard.py PROGRAM LIMIT ...`, the limits in the order of `sandbox.Limits`. It
 reads a nonce, and writes it when the program has reached its end. The program cannot
@@ -24,11 +24,11 @@ CHANGES += ("os.truncate", "os.utime", "shutil.rmtree", "shutil.move", "shutil.c
 
 
 def guard(folder: str):
-    """Returns an audit hook for a program that may write in `folder` alone."""
+    """Returns an audit hook for a program that may write only in `folder`."""
     inside = os.path.realpath(folder) + os.sep
     realpath, fsdecode = os.path.realpath, os.fsdecode
 
-    def elsewhere(path) -> bool:
+    def is_outside(path) -> bool:
         if isinstance(path, int) or path is None:
             return False
         return not (realpath(fsdecode(path)) + os.sep).startswith(inside)
@@ -38,18 +38,19 @@ def guard(folder: str):
             raise PermissionError(f"not in the sandbox: {event}")
         if event == "open":
             path, _, flags = arguments
-            if (flags or 0) & WRITE and elsewhere(path):
+            if (flags or 0) & WRITE and is_outside(path):
                 raise PermissionError(f"not in the sandbox: writing {path}")
         if event.startswith(CHANGES):
             paths = [x for x in arguments if isinstance(x, str | bytes | os.PathLike)]
-            if any(map(elsewhere, paths)):
+            if any(map(is_outside, paths)):
                 raise PermissionError(f"not in the sandbox: {event} of {paths[0]}")
 
     return hook
 
 
 def restrict(seconds: float, memory: float, size: float, files: float) -> None:
-    """Limits this process: CPU seconds, MiB of memory and of a file, open files."""
+    """Limits this process: seconds of CPU time, MiB of memory and of files, open
+    files."""
     limits = {resource.RLIMIT_CPU: int(seconds) + 1, resource.RLIMIT_CORE: 0}
     limits |= {
         resource.RLIMIT_AS: int(memory) * MIB,

@@ -1,4 +1,4 @@
-"""HumanEval: functions to complete, which are judged by running their tests (pass@1).
+"""HumanEval: functions to complete, judged by running their tests (pass@1).
 
 Chen, Tworek et al. (2021), https://arxiv.org/abs/2107.03374. A line of the data is one
 problem: `prompt` is the beginning of a function, `test` defines `check(candidate)`.
@@ -36,8 +36,8 @@ class Problem(NamedTuple):
 
 
 def problems(path: Path) -> list[Problem]:
-    """Returns the problems of a file. Raises ValueError with the number of a line that
-    is no problem.
+    """Returns the problems of a file. Raises ValueError, with its number, for a line
+    that is not a problem.
     """
     listed = [Problem(*line.texts) for line in files.jsonl(path, FIELDS)]
     for number, problem in enumerate(listed, start=1):
@@ -61,7 +61,8 @@ def task(name: str, target: Pretrained, count: int | None = None) -> Task:
 
 
 def first_function(text: str) -> str:
-    """Returns a completion up to the place where something else begins."""
+    """Returns a completion up to the place where something other than the function
+    begins."""
     ends = [text.find(stop) for stop in STOPS]
     return text[: min((end for end in ends if end >= 0), default=len(text))]
 
@@ -83,8 +84,8 @@ def run_tests(chosen: Sequence[Problem], completions: Sequence[str]) -> list[Out
 
 
 def pass_at_1(outcomes: Sequence[Outcome], count: int) -> dict:
-    """Returns the share that passed, at most 1, its standard error over `count`
-    problems, and the errors that stopped the others, by kind.
+    """Returns the share of problems that passed, at most 1, its standard error over
+    `count` problems, and how many of the others each kind of error stopped.
     """
     passed = [outcome.passed for outcome in outcomes]
     by_problem = [sum(passed[i::count]) / len(passed[i::count]) for i in range(count)]

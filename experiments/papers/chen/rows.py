@@ -1,4 +1,5 @@
-"""Speculative sampling as Chen et al. (2023) report it: r, times, and quality of texts.
+"""Speculative sampling with the measurements of Chen et al. (2023): r, times, and the
+quality of texts.
 
 https://arxiv.org/abs/2302.01318. K drafted tokens a call, nucleus sampling, batch 1
 where something is timed. r is the number of tokens decoded per call over K + 1; with
@@ -25,7 +26,7 @@ from experiments.papers.chen.decoding import (
 )
 from experiments.papers.chen.setting import ChenSetting, build_pair, check
 from experiments.papers.leviathan import quality
-from experiments.papers.wagner.runs import by_prompt
+from experiments.papers.wagner.runs import sum_by_prompt
 from experiments.tasks import Task
 from specjax import drafts
 from specjax.checkpoints import Pretrained
@@ -67,7 +68,7 @@ def row(
 
 
 def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
-    """Returns everything of a row as plain numbers."""
+    """Returns all numbers of a row as plain values."""
     count = setting.samples * len(task.prompts.tokens)
     alone = write_alone(pair, task, setting, count)
     calls = speculate(pair, task, setting, count)
@@ -86,7 +87,7 @@ def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
         values |= call_times(pair, task, setting, values["r"])
         values |= walltimes(pair, task, setting, count)
     if setting.decode.temperature == 0:
-        values |= greedy(task, alone, calls.texts)
+        values |= compare_greedy(task, alone, calls.texts)
     texts = {"alone": alone, "speculative": calls.texts}
     for way, ids in texts.items():
         worth = METRICS[setting.metric](strings(pair, task, ids), task, setting)
@@ -94,7 +95,9 @@ def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
     return values
 
 
-def greedy(task: Task, alone: list[np.ndarray], drafted: list[np.ndarray]) -> dict:
+def compare_greedy(
+    task: Task, alone: list[np.ndarray], drafted: list[np.ndarray]
+) -> dict:
     """Returns, for argmax texts, how many equal the target's, and the share of tokens
     that end a repetition of earlier text.
     """
@@ -110,29 +113,29 @@ def greedy(task: Task, alone: list[np.ndarray], drafted: list[np.ndarray]) -> di
     }
 
 
-def by_tests(texts: list[str], task: Task, setting: ChenSetting) -> dict:
+def score_by_tests(texts: list[str], task: Task, setting: ChenSetting) -> dict:
     """Returns pass@1 of HumanEval."""
     (path,) = task.files
     chosen = humaneval.problems(Path(path))[: len(task.prompts.tokens)]
     return humaneval.pass_at_1(humaneval.run_tests(chosen, texts), len(chosen))
 
 
-def by_rouge(texts: list[str], task: Task, setting: ChenSetting) -> dict:
+def score_by_rouge(texts: list[str], task: Task, setting: ChenSetting) -> dict:
     """Returns mean ROUGE-1, -2 and -L F1 against the references, at most 1, with
-    standard errors over prompts; the error for a single prompt is None.
+    standard errors over prompts; the error is None for a single prompt.
     """
     both = zip(texts, task.references * setting.samples, strict=True)
     each = [quality.rouge([text.strip()], [reference]) for text, reference in both]
     values = {}
     for name in quality.ROUGES:
         scores = np.array([score[name] / 100 for score in each])
-        means = by_prompt(scores, setting.samples) / setting.samples
+        means = sum_by_prompt(scores, setting.samples) / setting.samples
         error = means.std(ddof=1) / means.size**0.5 if means.size > 1 else None
         values |= {name: float(means.mean()), f"{name}_se": error and float(error)}
     return values
 
 
 METRICS: dict[str, Callable[[list[str], Task, ChenSetting], dict]] = {
-    "pass1": by_tests,
-    "rouge": by_rouge,
+    "pass1": score_by_tests,
+    "rouge": score_by_rouge,
 }

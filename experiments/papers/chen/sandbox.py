@@ -1,4 +1,4 @@
-"""Runs a program that a model wrote, in a separate process that can do little harm.
+"""Runs a program that a model wrote, in a separate process with few permissions.
 
 It has its own process group, a folder that is removed afterwards, and limits: CPU and
 wall seconds, memory, sizes of files. `guard.py` sets them before the program begins,
@@ -63,7 +63,7 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
     It passes if it reaches its last line; `sys.exit`, errors and crashes prevent that.
 
     Raises:
-        ValueError: the program is no text, or a limit is out of range.
+        ValueError: the program is not text, or a limit is out of range.
     """
     check(program, limits)
     nonce = secrets.token_hex(16)  # which a program cannot guess
@@ -87,7 +87,7 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
                 start_new_session=True,
             ) as process:
                 in_time = wait_or_kill(process, nonce, limits)
-            written, told = tail(out), tail(errors)
+            written, told = end_of_output(out), end_of_output(errors)
     if not in_time or process.returncode == -signal.SIGXCPU:
         return Outcome(False, f"stopped after {limits.seconds:g} s")
     if written.endswith(nonce):
@@ -97,9 +97,8 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
 
 
 def wait_or_kill(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:
-    """Waits for a process and ends its whole group; returns whether it ended in
-    time.
-    """
+    """Waits for a process, then ends its whole group; returns whether it ended in
+    time."""
     try:
         process.communicate(nonce.encode(), limits.seconds)
     except subprocess.TimeoutExpired:
@@ -113,16 +112,16 @@ def wait_or_kill(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:
     return True
 
 
-def tail(file: BinaryIO) -> str:
-    """Returns the end of the output."""
+def end_of_output(file: BinaryIO) -> str:
+    """Returns the end of a program's output."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT))
     return file.read().decode("utf-8", "replace").strip()
 
 
 @cache
 def without_network() -> Sequence[str]:
-    """Returns the beginning of a command that runs without a network; empty where that
-    is impossible.
+    """Returns the beginning of a command that runs without a network; [] where that is
+    impossible.
     """
     unshare = shutil.which("unshare")
     if unshare is None:
@@ -133,7 +132,7 @@ def without_network() -> Sequence[str]:
 
 
 def check(program: str, limits: Limits) -> None:
-    """Raises ValueError for a program that is no text, or for limits out of range."""
+    """Raises ValueError for a program that is not text, or for limits out of range."""
     if not isinstance(program, str):
         raise ValueError(f"a program is a text; got {type(program).__name__}")
     try:

@@ -15,15 +15,15 @@ ALPHA = np.arange(0, 101) / 100
 
 
 def table1(alpha: float, gamma: int) -> Measurement:
-    """Returns operations and speed against the target alone at c = c_hat = 0 (Table
-    1).
+    """Returns the operations and the speed relative to the target alone, at c = c_hat =
+    0 (Table 1).
     """
     return Measurement(partial(_tradeoff, alpha, gamma), __name__)
 
 
 def figure2(gamma: int | None) -> Measurement:
-    """Returns expected tokens per call over alpha (Eq. 1); None is gamma without a
-    limit.
+    """Returns the expected tokens per call over alpha (Eq. 1); a gamma of None is
+    unlimited.
     """
     return Measurement(partial(_expected_tokens, gamma), __name__)
 
@@ -65,9 +65,9 @@ def _to_json(**numbers) -> dict:
     certain.
     """
 
-    def plain(x):
+    def rounded_or_none(x):
         if np.ndim(x):
-            return [plain(each) for each in x]
+            return [rounded_or_none(each) for each in x]
         return round(float(x), 12) if np.isfinite(x) else None
 
-    return {name: plain(x) for name, x in numbers.items()}
+    return {name: rounded_or_none(x) for name, x in numbers.items()}

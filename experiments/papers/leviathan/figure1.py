@@ -1,4 +1,4 @@
-"""Figure 1 of Leviathan et al. (2023): one text at T = 0, an iteration at a time.
+"""Figure 1 of Leviathan et al. (2023): the iterations that write one text at T = 0.
 
 p is the target M_p, q the drafter M_q, gamma the number of drafted tokens. The pieces
 and the steps are those that `specjax demo` prints. An encoder-decoder reads the prompt
@@ -28,8 +28,8 @@ def build(
     tokens: int = 48,
     seed: int = 0,
 ) -> Measurement:
-    """Returns the measurement of one trace: `tokens` after the prompt, or fewer if it
-    ends.
+    """Returns the measurement of one trace: `tokens` tokens after the prompt, or fewer
+    if the text ends.
 
     Raises:
         ValueError: before any compute, if the target can only draft, there are no
@@ -42,8 +42,8 @@ def build(
             f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
             " name two models of one kind"
         )
-    tokenizer, (begun, ends) = tokenizer_of(target), begin(target, prompt)
-    case = case_of(
+    tokenizer, (begun, ends) = bundled_tokenizer(target), begin(target, prompt)
+    case = make_case(
         (target, draft),
         begun,
         ends=ends,
@@ -57,7 +57,7 @@ def build(
     return Measurement(run, __name__, inputs, target.dtype, seed)
 
 
-def case_of(
+def make_case(
     players: tuple[Pretrained, DraftSource],
     prompt: Prompt,
     *,
@@ -67,7 +67,7 @@ def case_of(
     tokenizer: Tokenizer,
     seed: int = 0,
 ) -> trace.Case:
-    """Returns the case that is decoded, greedily.
+    """Returns the case to decode, greedily.
 
     Raises:
         ValueError: there are no tokens, or the pair cannot decode them.
@@ -86,22 +86,23 @@ def case_of(
 
 
 def begin(target: Pretrained, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
-    """Returns the prompt as the target reads it, and the ids that end its text."""
-    tokenizer = tokenizer_of(target)
+    """Returns the prompt in the form that the target reads, and the ids that end its
+    text."""
+    tokenizer = bundled_tokenizer(target)
     ids = tokenizer.encode(prompt)
     if target.encodes:
         return make_prompt([[tokenizer.start]], [ids]), tokenizer.ends
     return make_prompt([ids]), tokenizer.ends
 
 
-def tokenizer_of(target: Pretrained) -> Tokenizer:
+def bundled_tokenizer(target: Pretrained) -> Tokenizer:
     """Returns the bundled tokenizer of such models."""
     return zoo.tokenizer("t5" if target.encodes else "code")
 
 
 def measure(case: trace.Case, prompt: str) -> dict:
     """Returns every iteration of Algorithm 1 as text: the drafted tokens that were
-    kept, and the added one.
+    kept, and the added token.
 
     rejected: the draft that was tested and refused; untested: the drafts after it, and
     those that the end of the text cut off.
@@ -127,14 +128,14 @@ def measure(case: trace.Case, prompt: str) -> dict:
 
 
 def untested_tokens(step: trace.Step, info: Info) -> list[int]:
-    """Returns the drafted tokens of a step that were not decided on. info: of its row
+    """Returns the drafted tokens of a step that were not tested. info: that of this row
     only.
     """
     return info.tokens[step.tested : int(info.drafted)].tolist()
 
 
 def pieces(step: trace.Step, tokenizer: Tokenizer) -> dict[str, list[str]]:
-    """Returns each token's text, with a newline as a backslash and an n."""
+    """Returns the text of each token, with a newline shown as a backslash and an n."""
     return {
         kind: [tokenizer.piece(token) for token in getattr(step, kind)]
         for kind in ("accepted", "rejected", "added")

@@ -1,4 +1,4 @@
-"""Section 6 of Leviathan et al. (2023): other modalities, an image of each digit.
+"""Images of digits, another modality as Section 6 of Leviathan et al. (2023) suggests.
 
 The pixels are tokens in raster order (`experiments.tasks.digits`), so that the pair is
 decoded as one of text is. p is the target M_p, q the drafter M_q, gamma the number of
@@ -50,8 +50,8 @@ def build(
 
 
 def measure(pair: Pair, *, gamma: int, temperature: float, seed: int) -> dict:
-    """Returns the calls of each image, with the shades that each of them accepted,
-    rejected, added, and left untested, and their sums over the images.
+    """Returns the calls of each image, with the shades that each call accepted,
+    rejected, added, and left untested, and sums over all images.
     """
     target, draft = pair
     decoder = Decoder(target.model, draft.drafter(gamma))

@@ -62,8 +62,8 @@ def measure(
     gamma: int | None,
     kept: dict | None = None,
 ) -> dict:
-    """Returns every number of a row as a plain value; keys that end in `_l0.5` are of l
-    = 0.5.
+    """Returns every number of a row as a plain value; keys that end in `_l0.5` are
+    those of l = 0.5.
 
     They are alpha, its speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv =
     E(beta_l - beta_1), and `runs`: a decoding run for each l (`run_level`).
@@ -144,5 +144,5 @@ def run_level(
 
 
 def to_json(estimate: Estimate) -> dict:
-    """Returns an estimate as JSON holds it: the error of a single sequence is None."""
+    """Returns an estimate as JSON holds it; the error of a single sequence is None."""
     return {key: None if x != x else x for key, x in estimate._asdict().items()}

@@ -1,4 +1,5 @@
-"""Operations and bytes per emitted token, with and without speculation, by XLA's count.
+"""Operations and bytes per emitted token, with and without speculation, as XLA counts
+them.
 
 Leviathan et al. (2023), Section 3.4: Theorem 3.11 and Definition 3.10 for operations,
 and the claim that the target's weights are read once a call. Nothing is timed: programs
@@ -43,7 +44,7 @@ from specjax.types import Draft, Params, Request, State
 
 
 class OperationsSetting(NamedTuple):
-    """Shapes that the programs are compiled for: B rows, caches of L slots."""
+    """The shapes that programs are compiled for: B rows, caches of L slots."""
 
     gamma: int
     batch: int
@@ -153,8 +154,9 @@ def measure(
 
 
 def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
-    """Returns alpha as Table 3 measures it, the tokens per call of the same run, with
-    uncut calls, and those of Eq. 1 at that alpha.
+    """Returns alpha as Table 3 measures it, the tokens per call of the same run, where
+    the last call of a text counts in full, and the tokens per call of Eq. 1 at that
+    alpha.
     """
     prompts, most = tasks.distinct(protocol.task), protocol.decode.gamma + 1
     measured = pairs.measure_alpha((target, draft), prompts, protocol)
@@ -169,16 +171,16 @@ def decode(target: Pretrained, draft: DraftSource, protocol: Protocol) -> dict:
     }
 
 
-def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
-    """Returns the cost of the programs per emitted token, beside that of Section 3.4.
+def per_token(costs: Costs, setting: OperationsSetting, counts: dict) -> dict:
+    """Returns the cost of the programs per emitted token, and the cost by Section 3.4.
 
     The bytes of Section 3.4 are of calls that read weights and cache once. c_hat
     includes the drafter's catch-up.
     """
-    gamma, tokens = setting.gamma, decoded["tokens_per_call"]
-    alpha, each = min(decoded["alpha"], 1.0), setting.batch * tokens
-    alone, drafted = costs.alone, plus(costs.first, costs.next, gamma - 1)
-    both = plus(costs.target, drafted)
+    gamma, tokens = setting.gamma, counts["tokens_per_call"]
+    alpha, each = min(counts["alpha"], 1.0), setting.batch * tokens
+    alone, drafted = costs.alone, add_costs(costs.first, costs.next, gamma - 1)
+    both = add_costs(costs.target, drafted)
     # Definition 3.10.
     c_hat = drafted.operations / gamma / alone.operations
 
@@ -186,10 +188,10 @@ def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
         return closed_forms.operations_factor(alpha, gamma, c_hat)  # Theorem 3.11
 
     factor, theorem_se = both.operations / alone.operations / tokens, None
-    if decoded["alpha_se"] is not None:
-        ends = np.clip(alpha + decoded["alpha_se"] * np.array([-1, 1]), 0, 1)
+    if counts["alpha_se"] is not None:
+        ends = np.clip(alpha + counts["alpha_se"] * np.array([-1, 1]), 0, 1)
         theorem_se = float(np.ptp([theorem(end) for end in ends])) / 2
-    error = decoded["tokens_per_call_se"]
+    error = counts["tokens_per_call_se"]
     return {
         "c_hat": c_hat,
         "operations_per_token_autoregressive": alone.operations / setting.batch,
@@ -207,7 +209,7 @@ def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
 
 
 def count(target: Pretrained, draft: DraftSource, setting: OperationsSetting) -> Costs:
-    """Compiles every program for these shapes; runs none."""
+    """Compiles every program for these shapes; none is run."""
     drafter, gamma = draft.drafter(setting.gamma), setting.gamma
     params = Params(target.params, draft.params)
     programs = Decoder(target.model, drafter), Decoder(target.model)
@@ -242,9 +244,9 @@ def count(target: Pretrained, draft: DraftSource, setting: OperationsSetting) ->
         return cost(run, state, params, request)
 
     first = draft_cost(1)
-    more = plus(draft_cost(gamma), first, -1) if gamma > 1 else Cost(0.0, 0.0)
+    more = add_costs(draft_cost(gamma), first, -1) if gamma > 1 else Cost(0.0, 0.0)
     # A step's own loop is counted once already.
-    step = plus(step_cost(programs[0]), more, max(gamma - 2, 0))
+    step = add_costs(step_cost(programs[0]), more, max(gamma - 2, 0))
     return Costs(
         alone=call(1),
         target=call(gamma + 1),
@@ -277,8 +279,8 @@ def with_budget(state: State, budget: int) -> State:
 
 
 def without_shared_table(draft: Draft, cache) -> tuple[Draft, Any]:
-    """Returns the draft without the table that its rows are read from, which no step
-    copies.
+    """Returns the draft without the table that its rows are read from, because no step
+    copies it.
     """
     if draft.law is None or draft.law.row is None:
         return draft, cache
@@ -286,7 +288,7 @@ def without_shared_table(draft: Draft, cache) -> tuple[Draft, Any]:
 
 
 def cost(run: Callable, state, *inputs) -> Cost:
-    """Returns XLA's counts of a compiled program, which may overwrite `state`, as the
+    """Returns XLA's counts for a compiled program, which may overwrite `state`, as the
     loop of `generate` does.
 
     It is compiled with XLA's own products, because XLA does not count our thin
@@ -298,12 +300,12 @@ def cost(run: Callable, state, *inputs) -> Cost:
     return Cost(counts.get("flops", 0.0), counts.get("bytes accessed", 0.0))
 
 
-def plus(base: Cost, other: Cost, times: int = 1) -> Cost:
+def add_costs(base: Cost, other: Cost, times: int = 1) -> Cost:
     return Cost(*(x + times * y for x, y in zip(base, other, strict=True)))
 
 
 def weight_bytes(model: Pretrained | DraftSource) -> int:
     """Returns the bytes of all parameters, including the embeddings, of which a call
-    reads one row for each token.
+    reads only one row for each token.
     """
     return sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))

@@ -1,4 +1,5 @@
-"""The quality of a model's own texts: BLEU of translations, ROUGE of summaries.
+"""The quality of the texts that a model writes alone: BLEU of translations, ROUGE of
+summaries.
 
 It shows that the model is a real one. Argmax texts are scored against human references:
 BLEU and chrF by sacrebleu, ROUGE F1 in per cent by rouge-score, as papers report them.
@@ -79,7 +80,7 @@ def measure(
     new_tokens: int,
     batch: int,
 ) -> dict:
-    """Returns the scores, and some texts beside their references."""
+    """Returns the scores, and some texts with their references."""
     pieces = sentencepiece.SentencePieceProcessor(model_file=tokenizer)
     ids = write(target, task.prompts, new_tokens=new_tokens, batch=batch)
     texts = [pieces.decode(row) for row in ids]
@@ -97,7 +98,7 @@ def measure(
 def write(
     target: Pretrained, prompts: Prompts, *, new_tokens: int, batch: int
 ) -> list[list[int]]:
-    """Returns the argmax text of every prompt, without start, end and padding."""
+    """Returns the argmax text after every prompt, without start, end and padding."""
     count = len(prompts.tokens)
     slots = max(map(len, prompts.tokens)) + new_tokens + 1
     run, params = generate.autoregressive(target.model, slots), Params(target.params)
@@ -131,7 +132,7 @@ def bleu(texts: list[str], references: list[str]) -> dict:
 
 
 def rouge(texts: list[str], references: list[str]) -> dict:
-    """Returns mean ROUGE-1, -2 and -L F1, with stemming, in per cent."""
+    """Returns mean ROUGE-1, -2 and -L F1, with stemming, in percent."""
     from rouge_score import rouge_scorer  # with nltk: every reader of settings waits
 
     scorer = rouge_scorer.RougeScorer(ROUGES, use_stemmer=True)

@@ -22,7 +22,7 @@ barrier = jax.lax.optimization_barrier
 def verify(
     target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
 ) -> Verdict:
-    """Verifies as `verifiers.token.verify`."""
+    """Verifies as `verifiers.token.verify` does."""
     batch, gamma = draft.tokens.shape
     live = jnp.arange(gamma) < draft.num[:, None]
     p = softmax(target)
@@ -52,7 +52,7 @@ def verify(
 
 
 def softmax(law: Law) -> Array:
-    """Computes Eq. 4: all rows as probabilities, [..., V]; removed ids have 0."""
+    """Returns Eq. 4: all rows as probabilities, [..., V]; removed ids have 0."""
     z = sigmoid.raw_logits(law) * law.scale[..., None]
     z = barrier(jnp.where(sigmoid.support(law), z, -jnp.inf))
     top = barrier(z.max(-1, keepdims=True))

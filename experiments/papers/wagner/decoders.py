@@ -1,5 +1,5 @@
-"""The rows of Wagner et al. (2024) for decoders, whose prompts their own tokenizer
-reads.
+"""Rows of Wagner et al. (2024) for decoders, whose prompts are read by their own
+tokenizer.
 
 The measurements are those of `experiments.papers.wagner.rows`, on pairs such as the
 paper's: a task is read by the target (`experiments.tasks.texts`), and ROUGE-1 is

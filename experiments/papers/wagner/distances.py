@@ -1,4 +1,4 @@
-"""The distance of each method's tokens from the target's law, exactly and without
+"""The distance of each method's tokens from the target's law, computed exactly, without
 sampling.
 
 Wagner et al. (2024) report ROUGE and word errors; the distance itself follows from the
@@ -28,7 +28,7 @@ NAMES = ("tv_out_p", "tv_out_q", "tv_bonus_p", "kept")
 
 
 class MethodLaws(NamedTuple):
-    """The laws of a method.
+    """The laws of the tokens that a method emits.
 
     Attributes:
         p, q: [..., V], the laws that tokens should be, and are, drawn from.
@@ -45,7 +45,7 @@ class MethodLaws(NamedTuple):
 
 
 def method_laws(method: Method, target: Law, draft: Law) -> MethodLaws:
-    """Returns the laws that a method gives for two laws.
+    """Returns the laws that a method's tokens have, given the laws of target and draft.
 
     out(x) = q(x) a(x) + (1 - sum_y q(y) a(y)) r(x), for a(x) = min(1, p^(x) / q^(x))
     and the residual r = norm(max(0, p^ - q^)). In Algorithm 1 p^ = p and q^ = q, and
@@ -76,15 +76,15 @@ def mixed_laws(
     return drawn + (1 - kept)[..., None] * rest, bonus, kept
 
 
-def norm(weights: Array, empty: Array) -> Array:
-    """Returns weights / their sum; norm(empty) where the sum is 0."""
+def norm(weights: Array, fallback: Array) -> Array:
+    """Returns weights / their sum, or norm(fallback) where the sum is 0."""
     weights = jnp.fmax(weights, 0.0)
-    weights = jnp.where(weights.any(-1, keepdims=True), weights, empty)
+    weights = jnp.where(weights.any(-1, keepdims=True), weights, fallback)
     return weights / weights.sum(-1, keepdims=True)
 
 
 def variation(law: Array, other: Array) -> Array:
-    """Returns the total variation, [...]."""
+    """Returns the total variation of two laws, [...]."""
     return jnp.abs(law - other).sum(-1) / 2
 
 
@@ -102,13 +102,15 @@ def distances(
         apart = variation(case.out, case.p), variation(case.out, case.q)
         return jnp.stack([*apart, variation(case.bonus, case.p), case.kept], -1)
 
-    def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array]:
+    def measure_token(p_law: Law, q_law: Law, written: Array) -> tuple[Array]:
         del written
         cases = [method_laws(method, p_law, q_law) for method in methods]
         return (jnp.stack([measures(case) for case in cases], axis=-2),)
 
     pair = filter_pair(pair, methods[0].top_k)
-    values = np.asarray(positions(pair, text, 1.0, each)[0], np.float64).mean(0)
+    values = np.asarray(positions(pair, text, 1.0, measure_token)[0], np.float64).mean(
+        0
+    )
     return {
         method.name: dict(zip(NAMES, map(float, row), strict=True))
         for method, row in zip(methods, values, strict=True)

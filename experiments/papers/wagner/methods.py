@@ -1,4 +1,4 @@
-"""The ways to verify that Wagner et al. (2024) compare, and two more for comparison.
+"""The ways to verify that Wagner et al. (2024) compare, and two more.
 
 baseline: Section 3.1, written out. exact: the same law, fused. sigmoid: Section 3.2.2,
 lossy. always: every draft is kept, a control that the paper does not have. Axes: B
@@ -15,7 +15,7 @@ from experiments.papers.wagner import baseline as naive
 from specjax import fused, probs
 from specjax.checkpoints import Pretrained
 from specjax.drafters.rollout import for_rule
-from specjax.drafts.models import chain, constant, law_of
+from specjax.drafts.models import build_law, chain, constant
 from specjax.drafts.source import DraftSource, recipe
 from specjax.fused import Sizes
 from specjax.types import (
@@ -75,20 +75,20 @@ def keep_everything(
 everything = Verifier(token.noise, keep_everything, "lossy: keeps every draft")
 
 
-def baseline(top_k: int | None = None) -> Method:
+def baseline_method(top_k: int | None = None) -> Method:
     return _with_filter_name(
         Method("baseline", naive.verifier, top_k, drafted=sigmoid.law)
     )
 
 
-def exact(top_k: int | None = None) -> Method:
+def exact_method(top_k: int | None = None) -> Method:
     return _with_filter_name(Method("exact", token.verifier, top_k))
 
 
-def by_sigmoid(
+def sigmoid_method(
     scale: float, dtype: str = "float32", top_k: int | None = None
 ) -> Method:
-    """Returns the sigmoid method with -alpha = beta = scale, as throughout the
+    """Returns the sigmoid method with -alpha = beta = scale, as everywhere in the
     paper.
     """
     name = f"sigmoid_1e{round(float(jnp.log10(scale)))}"
@@ -97,7 +97,7 @@ def by_sigmoid(
     return _with_filter_name(Method(name, rule, top_k, scale, dtype, sigmoid.law))
 
 
-def always(top_k: int | None = None) -> Method:
+def keep_all_method(top_k: int | None = None) -> Method:
     return _with_filter_name(Method("always", everything, top_k))
 
 
@@ -106,11 +106,11 @@ def _with_filter_name(method: Method) -> Method:
     return method._replace(name=method.name + end)
 
 
-def by_kernels(
+def with_kernels(
     methods: Sequence[Method], asked: str, sizes: Sizes
 ) -> tuple[list[Method], dict[str, dict]]:
-    """Returns the methods with the kernels that `specjax.fused` chooses, and its
-    records by their names.
+    """Returns the methods with the kernels that `specjax.fused` chooses, and the
+    records of these choices by method.
 
     All draw their drafts in the same way; the baseline and `always` have no kernel.
     """
@@ -131,8 +131,8 @@ def text_methods(scale: float) -> list[Method]:
     """
     methods = []
     for top_k in (None, TOP_K):
-        methods += [baseline(top_k), exact(top_k)]
-        methods += [by_sigmoid(scale, top_k=top_k), always(top_k)]
+        methods += [baseline_method(top_k), exact_method(top_k)]
+        methods += [sigmoid_method(scale, top_k=top_k), keep_all_method(top_k)]
     return methods
 
 
@@ -142,15 +142,17 @@ def scale_methods(scales: Sequence[float]) -> list[Method]:
     """
     methods = []
     for top_k in (None, TOP_K):
-        kinds = [by_sigmoid(s, kind, top_k) for s in scales for kind in sigmoid.DTYPES]
-        methods += [baseline(top_k), *kinds, always(top_k)]
+        kinds = [
+            sigmoid_method(s, kind, top_k) for s in scales for kind in sigmoid.DTYPES
+        ]
+        methods += [baseline_method(top_k), *kinds, keep_all_method(top_k)]
     return methods
 
 
 def filter_pair(
     pair: tuple[Pretrained, DraftSource], top_k: int | None
 ) -> tuple[Pretrained, DraftSource]:
-    """Returns the pair with truncated logits, before anything verifies.
+    """Returns the pair with logits that are truncated before verification.
 
     In each row the `top_k` largest logits remain, and those equal to the smallest of
     them; the others are -inf.
@@ -158,25 +160,25 @@ def filter_pair(
     if top_k is None:
         return pair
 
-    def cut(model: Model) -> Model:
+    def truncate(model: Model) -> Model:
         def readout(params, features: Array) -> Array:
             z = model.readout(params, features)
-            return jnp.where(largest(z, top_k), z, -jnp.inf)
+            return jnp.where(select_largest(z, top_k), z, -jnp.inf)
 
         return model._replace(readout=readout)
 
     target, draft = pair
-    model = cut(draft.model())
+    model = truncate(draft.model())
     build = constant(model)
     factory = recipe(chain, model=build)
     return (
-        target._replace(model=cut(target.model)),
-        draft._replace(factory=factory, law=law_of(model), model=build),
+        target._replace(model=truncate(target.model)),
+        draft._replace(factory=factory, law=build_law(model), model=build),
     )
 
 
-def largest(z: Array, count: int) -> Array:
-    """Returns bool [..., V]: the `count` largest of each row, and those that equal the
+def select_largest(z: Array, count: int) -> Array:
+    """Returns bool [..., V]: the `count` largest of each row, and those equal to the
     last of them."""
     sampling = Sampling(jnp.ones(len(z)), top_k=jnp.full(len(z), count, jnp.int32))
     return z >= probs.standardize(z, sampling).tau[..., None]

@@ -18,10 +18,10 @@ from experiments.papers.wagner import distances as wagner_laws
 from experiments.papers.wagner import runs, timing
 from experiments.papers.wagner.methods import (
     Method,
-    by_kernels,
     filter_pair,
     scale_methods,
     text_methods,
+    with_kernels,
 )
 from specjax import drafts
 from specjax.checkpoints import Pretrained
@@ -85,8 +85,8 @@ def time_row(
 def text_row(
     target: Pretrained, draft: DraftLike, setting: WagnerSetting
 ) -> Measurement:
-    """Returns the measurement of a row of Tables 1, 3, 5, 6 and 8. Raises as
-    `time_row`.
+    """Returns the measurement of a row of Tables 1, 3, 5, 6 and 8. Raises ValueError as
+    `time_row` does.
     """
     return build_row(
         (target, draft), setting, text_methods(setting.scales[0]), measure=texts
@@ -96,7 +96,8 @@ def text_row(
 def scale_row(
     target: Pretrained, draft: DraftLike, setting: WagnerSetting
 ) -> Measurement:
-    """Returns the measurement of a row of Tables 2 and 7. Raises as `time_row`."""
+    """Returns the measurement of a row of Tables 2 and 7. Raises ValueError as
+    `time_row` does."""
     return build_row(
         (target, draft), setting, scale_methods(setting.scales), measure=scales
     )
@@ -120,7 +121,7 @@ def build_row(
     pair = drafts.pair(*pair)
     check_pair(*pair)
     source = tasks.read(setting.task) if source is None else source
-    sample = sample_of(setting, source, decode)
+    sample = make_sample(setting, source, decode)
     if not setting.gammas or min(setting.gammas) < 1 or max(setting.gammas) > 20:
         raise ValueError(f"gammas must be in 1..20; got {setting.gammas}")
     if min(setting.batch, setting.timed, setting.rounds) < 1:
@@ -132,7 +133,7 @@ def build_row(
     return Measurement(run, __name__, inputs, pair[0].dtype, setting.decode.seed)
 
 
-def sample_of(setting: WagnerSetting, source: tasks.Task, decode=None) -> runs.Sample:
+def make_sample(setting: WagnerSetting, source: tasks.Task, decode=None) -> runs.Sample:
     return runs.sample_prompts(
         source,
         share=setting.share,
@@ -152,12 +153,12 @@ def measure_row(
     methods: list[Method],
     sample,
 ) -> dict:
-    """Returns the numbers of a row's own function and what they were measured on, as
-    plain values.
+    """Returns the numbers of a row's own function as plain values, and what they were
+    measured on.
     """
     target, draft = pair
     sizes = Sizes(setting.batch, max(*setting.gammas, AT), target.vocab, draft.regime)
-    methods, records = by_kernels(methods, setting.decode.kernels, sizes)
+    methods, records = with_kernels(methods, setting.decode.kernels, sizes)
     return {
         "target": target.name,
         "draft": draft.name,
@@ -174,9 +175,10 @@ def measure_row(
 
 
 def times(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Returns microseconds of a verification by gamma: lists, and the key of each."""
+    """Returns the microseconds of a verification by gamma: lists, and the key of
+    each."""
     text = target_texts(pair, sample, None)
-    inputs = {None: [timing.inputs_of(pair, text, gamma) for gamma in setting.gammas]}
+    inputs = {None: [timing.text_inputs(pair, text, gamma) for gamma in setting.gammas]}
     seconds = timing.verification(methods, inputs, rounds=setting.rounds)
     values = {"gamma": list(setting.gammas)}
     for method in methods:
@@ -191,9 +193,9 @@ def times(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> 
 
 def memory(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Returns the KiB that a compiled step of decoding needs at its peak, by method and
-    gamma: arguments, weights among them, results and temporaries.
+    gamma: arguments, including weights, results and temporaries.
     """
-    values, begun = {}, runs.batch_of(sample, [0])
+    values, begun = {}, runs.sample_batch(sample, [0])
     for method in methods:
         for gamma in (gamma for gamma in HELD if gamma in setting.gammas):
             peak = timing.step_peak(pair, method, gamma=gamma, begun=begun)
@@ -202,7 +204,8 @@ def memory(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) ->
 
 
 def texts(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Returns everything of a main row, flat: a quantity, a method, a gamma."""
+    """Returns all numbers of a main row, under names of a quantity, a method and a
+    gamma."""
     values = scales(pair, setting, methods, sample)
     plain = [method for method in methods if method.top_k is None]
     for method in plain[1:]:  # the baseline keeps what `exact` does
@@ -212,34 +215,35 @@ def texts(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> 
             )
             for key, value in runs.kept_shares(run, sample.repeats).items():
                 values[f"{key}_{method.name}_g{gamma}"] = value
-    values |= walls(pair, setting, plain[:3], sample, values)
+    values |= walltimes_at_batch_1(pair, setting, plain[:3], sample, values)
     return values | steps(pair, setting, plain[1], sample)
 
 
 def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Returns everything of a row of scales, flat."""
+    """Returns all numbers of a row of scales, under flat names."""
     values = profile_verification(pair, setting, methods, sample)
     values |= distances(pair, methods, sample)
     for method in methods:
-        values |= by_schedule(pair, setting, method, sample)
-    return values | reductions(values, methods)
+        values |= count_by_schedule(pair, setting, method, sample)
+    return values | reductions_against_baseline(values, methods)
 
 
 def calls(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
-    """Returns the counts of a row of texts by the schedule, without timings, flat."""
-    every = [by_schedule(pair, setting, method, sample) for method in methods]
+    """Returns the counts of a row of texts decoded by the schedule, without timings,
+    under flat names."""
+    every = [count_by_schedule(pair, setting, method, sample) for method in methods]
     return {key: value for values in every for key, value in values.items()}
 
 
 def target_texts(pair: Pair, sample, top_k: int | None) -> Text:
-    """Returns texts that the target writes alone, with a filter or without."""
+    """Returns texts that the target writes alone, with or without a filter."""
     target, _ = filter_pair(pair, top_k)
     warm = DecodeConfig(temperature=1.0, seed=sample.seed, new_tokens=sample.new_tokens)
     protocol = Protocol("", warm, tokens=SCORED, batch=40)
     return decoding.write(target, sample.prompts, protocol)
 
 
-def each_filter(methods: Sequence[Method]) -> dict[int | None, list[Method]]:
+def group_by_filter(methods: Sequence[Method]) -> dict[int | None, list[Method]]:
     groups = {}
     for method in methods:
         groups.setdefault(method.top_k, []).append(method)
@@ -251,9 +255,9 @@ def profile_verification(
 ) -> dict:
     """Returns time, memory and bytes of one verification at gamma = AT."""
     inputs, values = {}, {}
-    for top_k in each_filter(methods):
+    for top_k in group_by_filter(methods):
         text = target_texts(pair, sample, top_k)
-        inputs[top_k] = [timing.inputs_of(filter_pair(pair, top_k), text, AT)]
+        inputs[top_k] = [timing.text_inputs(filter_pair(pair, top_k), text, AT)]
     seconds = timing.verification(methods, inputs, rounds=setting.rounds)
     for method in methods:
         name, counted = method.name, timing.program(method, inputs[method.top_k][0])
@@ -266,17 +270,20 @@ def profile_verification(
 
 
 def distances(pair: Pair, methods: list[Method], sample) -> dict:
-    """Returns total variations and shares of kept tokens, by method."""
+    """Returns the total variations and the shares of kept tokens, by method."""
     flat = {}
-    for top_k, group in each_filter(methods).items():
+    for top_k, group in group_by_filter(methods).items():
         text = target_texts(pair, sample, top_k)
         for name, values in wagner_laws.distances(pair, group, text).items():
             flat |= {f"{key}_{name}": value for key, value in values.items()}
     return flat
 
 
-def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
-    """Returns drafts kept, calls and ROUGE-1 by the paper's schedule of gamma."""
+def count_by_schedule(
+    pair: Pair, setting: WagnerSetting, method: Method, sample
+) -> dict:
+    """Returns the kept drafted tokens, the calls and ROUGE-1 under the paper's schedule
+    of gamma."""
     run = runs.decode(
         pair, method, gamma=runs.SCHEDULE, sample=sample, batch=setting.batch
     )
@@ -284,9 +291,10 @@ def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> d
     return {f"{key}_{method.name}": value for key, value in values.items()}
 
 
-def reductions(values: dict, methods: list[Method]) -> dict:
-    """Returns reductions against the baseline with the same filter: of a step's time,
-    and of all steps that the schedule needed, each at the time of gamma = AT.
+def reductions_against_baseline(values: dict, methods: list[Method]) -> dict:
+    """Returns the reductions against the baseline with the same filter: of a step's
+    time, and of the time of all steps that the schedule needed, each at the time of
+    gamma = AT.
     """
     reductions = {}
     for method in methods:
@@ -299,11 +307,11 @@ def reductions(values: dict, methods: list[Method]) -> dict:
     return reductions
 
 
-def walls(
+def walltimes_at_batch_1(
     pair: Pair, setting: WagnerSetting, methods: list[Method], sample, values: dict
 ) -> dict:
-    """Returns the walltime of whole texts at gamma = AT and batch 1, and verification's
-    share.
+    """Returns the walltime of whole texts at gamma = AT and batch 1, and the share of
+    verification in it.
     """
     seconds = runs.walltimes(
         pair, methods, gamma=AT, sample=sample, count=setting.timed
@@ -323,10 +331,10 @@ def walls(
 
 
 def steps(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
-    """Returns verification beside a whole step, by gamma."""
+    """Returns the time of verification and that of a whole step, by gamma."""
     text = target_texts(pair, sample, None)
-    inputs = [timing.inputs_of(pair, text, gamma) for gamma in STEPS]
-    begun, flat = runs.batch_of(sample, [0]), {}
+    inputs = [timing.text_inputs(pair, text, gamma) for gamma in STEPS]
+    begun, flat = runs.sample_batch(sample, [0]), {}
     shares = timing.shares(
         pair, method, begun=begun, inputs=inputs, rounds=setting.rounds
     )

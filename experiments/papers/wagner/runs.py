@@ -1,4 +1,5 @@
-"""Texts decoded as Wagner et al. (2024) decode them: drafts kept, calls, ROUGE-1, time.
+"""Texts decoded as Wagner et al. (2024) decode them: kept drafts, calls, ROUGE-1, and
+time.
 
 Section 4.1: temperature 1; gamma starts at 5, grows by 2 after a draft that is kept
 whole and falls by 1 after any other. Programs here have fixed shapes: a schedule's
@@ -33,7 +34,7 @@ SCHEDULE = 0  # in the place of a gamma: 5, then +2 or -1
 
 
 class Sample(NamedTuple):
-    """The prompts of a row, chosen by `seed` as a share of a task's prompts.
+    """The prompts of a row: a share of a task's prompts, chosen by `seed`.
 
     Attributes:
         repeats: how often each prompt is continued, with its own coins.
@@ -64,7 +65,7 @@ def sample_prompts(
     suffix: str = "",
     decode: Callable[[list[int]], str] | None = None,
 ) -> Sample:
-    """Returns a share of a task's prompts, rounded up, in their own order.
+    """Returns a share of a task's prompts, rounded up, in their original order.
 
     Args:
         suffix: put after each text that an encoder reads.
@@ -81,17 +82,20 @@ def sample_prompts(
     order = np.random.default_rng(seed).permutation(total)
     index = sorted(order[: int(np.ceil(share * total))])
 
-    def chosen(listed: list | None) -> list | None:
+    def take_chosen(listed: list | None) -> list | None:
         return [listed[i] for i in index] if listed else listed
 
-    tokens, inputs = chosen(source.prompts.tokens), chosen(source.prompts.inputs)
+    tokens, inputs = (
+        take_chosen(source.prompts.tokens),
+        take_chosen(source.prompts.inputs),
+    )
     if suffix:
         if inputs is None:
             raise ValueError("a suffix follows what an encoder reads: name such a task")
         more = t5_pieces().encode(suffix)
         inputs = [[*ids[:-1], *more, ids[-1]] for ids in inputs]
     prompts = source.prompts._replace(tokens=tokens, inputs=inputs)
-    references = chosen(source.references)
+    references = take_chosen(source.references)
     return Sample(prompts, references, share, repeats, seed, new_tokens, decode)
 
 
@@ -100,7 +104,7 @@ def t5_pieces() -> sentencepiece.SentencePieceProcessor:
 
 
 class Run(NamedTuple):
-    """Decoded texts.
+    """The texts of a run, and their counts.
 
     Attributes:
         counts: [N] each, see `specjax.generate.Counts`.
@@ -119,7 +123,8 @@ def decoder(
     slots: int,
     most: int = 20,
 ) -> Callable[[Prompt, Request], Output]:
-    """Returns a compiled decoder at a gamma, or by the SCHEDULE up to `most`."""
+    """Returns a compiled decoder with this gamma, or with the SCHEDULE of up to
+    `most`."""
     target, draft = filter_pair(pair, method.top_k)
     policy = policies.heuristic() if gamma == SCHEDULE else None
     drafter = method.drafter(draft, gamma or most)
@@ -129,12 +134,12 @@ def decoder(
     return lambda prompt, request: loop(params, prompt, request)
 
 
-def slots_of(sample: Sample, most: int) -> int:
-    """Returns the length of one buffer for every gamma."""
+def buffer_length(sample: Sample, most: int) -> int:
+    """Returns the length of a buffer that serves every gamma."""
     return width(sample.prompts) + sample.new_tokens + most + 1
 
 
-def batch_of(sample: Sample, index: Sequence[int]) -> tuple[Prompt, Request]:
+def sample_batch(sample: Sample, index: Sequence[int]) -> tuple[Prompt, Request]:
     """Returns prompts and requests of the texts at these positions, at temperature
     1.
     """
@@ -152,8 +157,8 @@ def make_batch(
     tokens: int,
     sampling: Sampling,
 ) -> tuple[Prompt, Request]:
-    """Returns prompts and requests of the texts at these positions; the prompts repeat
-    where there are fewer.
+    """Returns the prompts and requests of the texts at these positions; the prompts
+    start again after the last one.
 
     Text i has its own key, whatever texts share its batch.
     """
@@ -172,10 +177,10 @@ def decode(
 ) -> Run:
     """Decodes every text of a sample, in batches."""
     most = max(gamma, 20)
-    run = decoder(pair, method, gamma=gamma, slots=slots_of(sample, most))
+    run = decoder(pair, method, gamma=gamma, slots=buffer_length(sample, most))
     counts, texts = [], []
     for first in range(0, sample.count, batch):
-        prompt, request = batch_of(sample, range(first, first + batch))
+        prompt, request = sample_batch(sample, range(first, first + batch))
         out = jax.device_get(run(prompt, request))
         counts.append(out.counts)
         texts += quality.without_prompts(out, request.start)
@@ -185,8 +190,8 @@ def decode(
 
 
 def kept_shares(run: Run, repeats: int = 1) -> dict:
-    """Returns the shares of drafted, and of tested, tokens that were kept, with an
-    error over prompts.
+    """Returns the shares of drafted, and of tested, tokens that were kept, with errors
+    over prompts.
 
     The repeats of a prompt are not independent. A draft's tokens beyond the end of its
     text count as drafted and are never kept.
@@ -194,7 +199,7 @@ def kept_shares(run: Run, repeats: int = 1) -> dict:
     calls, drafted, tested, accepted = (int(total.sum()) for total in run.counts)
     tokens = sum(map(len, run.texts))
     parts = run.counts.accepted, run.counts.drafted
-    of_prompts = (by_prompt(each, repeats) for each in parts)
+    of_prompts = (sum_by_prompt(each, repeats) for each in parts)
     return {
         "acceptance": accepted / drafted,
         "acceptance_tested": accepted / tested,
@@ -206,8 +211,8 @@ def kept_shares(run: Run, repeats: int = 1) -> dict:
     }
 
 
-def by_prompt(each: np.ndarray, repeats: int) -> np.ndarray:
-    """Sums values of N texts over the repeats of each prompt."""
+def sum_by_prompt(each: np.ndarray, repeats: int) -> np.ndarray:
+    """Returns the sums of the values of N texts over the repeats of each prompt."""
     return np.reshape(each, (repeats, -1)).sum(0)
 
 
@@ -221,8 +226,8 @@ def error_of_ratio(part: np.ndarray, whole: np.ndarray) -> float | None:
 
 
 def rouge1(run: Run, sample: Sample) -> dict:
-    """Returns mean ROUGE-1 F1, at most 1, against the references, and its standard
-    error; empty without references.
+    """Returns mean ROUGE-1 F1 against the references, at most 1, and its standard
+    error; {} without references.
 
     Repeats of a prompt are averaged first.
     """
@@ -233,7 +238,7 @@ def rouge1(run: Run, sample: Sample) -> dict:
     wanted = sample.references * sample.repeats
     both = zip(texts, wanted, strict=True)
     each = [quality.rouge([a], [b])["rouge1"] / 100 for a, b in both]
-    means = by_prompt(each, sample.repeats) / sample.repeats
+    means = sum_by_prompt(each, sample.repeats) / sample.repeats
     error = means.std(ddof=1) / np.sqrt(means.size) if means.size > 1 else 0
     return {"rouge1": float(means.mean()), "rouge1_se": float(error)}
 
@@ -247,12 +252,12 @@ def walltimes(
     count: int,
 ) -> dict[str, dict]:
     """Returns, by method, the seconds of each of the first `count` texts at batch 1,
-    [N], with their prompts, and the calls and tokens of each.
+    [N], including their prompts, and the calls and tokens of each.
 
     The methods decode each text in turn, so that a disturbance affects all of them.
     """
-    slots = slots_of(sample, max(gamma, 20))
-    batches = [batch_of(sample, [i]) for i in range(min(count, sample.count))]
+    slots = buffer_length(sample, max(gamma, 20))
+    batches = [sample_batch(sample, [i]) for i in range(min(count, sample.count))]
     ways = {
         m.name: (decoder(pair, m, gamma=gamma, slots=slots), batches) for m in methods
     }
@@ -262,8 +267,8 @@ def walltimes(
 def measure_in_turns(
     ways: Mapping[str, tuple[Callable[[Prompt, Request], Output], Sequence]], label: str
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Measures decoders by name, each with its prompts and requests; returns as
-    `walltimes`.
+    """Measures decoders by name, each with its prompts and requests; returns the same
+    as `walltimes`.
     """
     outputs, programs = {}, {}
     for name, (decode, batches) in ways.items():

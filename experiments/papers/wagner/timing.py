@@ -1,5 +1,5 @@
-"""Verification timed alone, as Wagner et al. (2024) profile it, and as a part of a
-step.
+"""The time of verification alone, as Wagner et al. (2024) profile it, and as a part of
+a step.
 
 Section 4.1 takes the time in the verification function and everything that it calls,
 softmax included. So here it begins with raw logits of both models and ends with tokens;
@@ -21,7 +21,7 @@ from jax import Array
 from experiments.papers.wagner.methods import Method
 from specjax import generate, probs
 from specjax.checkpoints import Pretrained
-from specjax.drafts.models import law_of
+from specjax.drafts.models import build_law
 from specjax.drafts.source import DraftSource
 from specjax.inputs import make_sampling
 from specjax.keys import root_key
@@ -50,7 +50,7 @@ class Inputs(NamedTuple):
 
 
 class Program(NamedTuple):
-    """XLA's figures of one verification.
+    """The costs of one verification as XLA counts them.
 
     Attributes:
         temporary: bytes of its temporaries.
@@ -65,9 +65,9 @@ class Program(NamedTuple):
     operations: float
 
 
-def inputs_of(pair: tuple[Pretrained, DraftSource], text: Text, gamma: int) -> Inputs:
-    """Returns logits after gamma + 1 positions of the longest row of `text`; the
-    positions repeat where the row ends.
+def text_inputs(pair: tuple[Pretrained, DraftSource], text: Text, gamma: int) -> Inputs:
+    """Returns the logits after gamma + 1 positions of the longest row of `text`; where
+    the row is shorter, positions repeat.
 
     The drafts are drawn from the draft's logits. Batch 1.
     """
@@ -77,7 +77,7 @@ def inputs_of(pair: tuple[Pretrained, DraftSource], text: Text, gamma: int) -> I
     begun, end = int(chosen.start[0]) - 1, int(chosen.length[0]) - 1
     places = begun + np.arange(gamma + 1) % (end - begun)
     target, draft = pair
-    z_p = logits(law_of(target.model), target.params, prompt)[:, places]
+    z_p = logits(build_law(target.model), target.params, prompt)[:, places]
     z_q = logits(draft.law, draft.params, prompt)[:, places]
     u = jax.random.uniform(root_key(gamma), (gamma, 2))
     law = probs.standardize(z_q[0, :gamma], Sampling(jnp.ones(gamma)))
@@ -97,7 +97,7 @@ def logits(law: Callable, params: Any, prompt: Prompt) -> Array:
 
 
 def build_verify(method: Method) -> Callable[[Array, Inputs], Verdict]:
-    """Returns (request key [B], Inputs) -> Verdict, from raw logits."""
+    """Returns a function (request key [B], Inputs) -> Verdict, from raw logits."""
     read = method.verifier.law or probs.standardize
     drafted = method.drafted or probs.standardize
 
@@ -113,7 +113,7 @@ def build_verify(method: Method) -> Callable[[Array, Inputs], Verdict]:
 
 
 def next_turn(inputs: Inputs, turn: Array, verdict: Verdict) -> Inputs:
-    """Returns the inputs of the next turn.
+    """Returns the inputs of the next turn of a loop.
 
     One logit of every row changes, of an id that depends on the verdict and is far from
     the last turn's, and so do the uniforms.
@@ -131,8 +131,8 @@ def next_turn(inputs: Inputs, turn: Array, verdict: Verdict) -> Inputs:
 
 
 def loop(verify: Callable, loops: int, turn: Callable = next_turn) -> Callable:
-    """Returns (key, Inputs) -> the last verdict of `loops` turns, each with other
-    inputs.
+    """Returns a function (key, Inputs) -> the last verdict of `loops` turns, each with
+    other inputs.
     """
 
     @jax.jit
@@ -173,21 +173,21 @@ def verification(
 
 
 def spread(samples: np.ndarray) -> dict:
-    """Returns the median of the rounds, and the limits of their middle half."""
+    """Returns the median, the deviation and the quartiles of the rounds."""
     low, middle, high = map(float, np.percentile(samples, [25, 50, 75]))
     deviation = float(samples.std(ddof=1)) if samples.size > 1 else 0.0
     return {"median": middle, "deviation": deviation, "low": low, "high": high}
 
 
 def describe(name: str, samples: np.ndarray) -> dict:
-    """Returns `spread` as a record has it."""
+    """Returns `spread` under the names that a record has."""
     us = spread(samples)
     numbers = {f"us_{name}": us["median"], f"us_{name}_sd": us["deviation"]}
     return numbers | {f"us_{name}_quarters": [us["low"], us["high"]]}
 
 
 def program(method: Method, inputs: Inputs) -> Program:
-    """Compiles one verification for these shapes; runs nothing."""
+    """Compiles one verification for these shapes; it is not run."""
     key = jax.random.split(root_key(0), inputs.tokens.shape[0])
     compiled = jax.jit(build_verify(method)).lower(key, inputs).compile()
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
@@ -208,8 +208,8 @@ def step_peak(
     gamma: int,
     begun: tuple[Prompt, Request],
 ) -> int:
-    """Returns the bytes of a whole compiled `spec_step` at its peak; only a prefill is
-    run.
+    """Returns the peak memory in bytes of a whole compiled `spec_step`. Only the
+    prefill before it is run.
     """
     both, state = begin(pair, method, gamma=gamma, begun=begun)
     step = generate.jit_step(both.decoder(gamma))
@@ -226,7 +226,7 @@ def begin(
     gamma: int,
     begun: tuple[Prompt, Request],
 ) -> tuple[costs.Pair, State]:
-    """Returns a pair in buffers for one text, and the state after its prompt."""
+    """Returns a pair with buffers for one text, and the state after its prompt."""
     width = begun[0].tokens.shape[1]  # of a prompt, which may be padded
     slots = max(width, int(begun[1].limit.max())) + gamma + 2
     both = costs.Pair(*pair, slots, method.kernels())
@@ -235,7 +235,7 @@ def begin(
 
 def peak_in_use() -> int | None:
     """Returns the most bytes that were in use so far; None where the device does not
-    report it, as a CPU.
+    report it, such as a CPU.
     """
     return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
@@ -272,8 +272,8 @@ def shares(
 def steps(
     pair: tuple[Pretrained, DraftSource], method: Method, *, gamma: int, loops: int
 ) -> Callable:
-    """Returns (request, state) -> the tokens after `loops` iterations from the same
-    length, each with other tokens and keys.
+    """Returns a function (request, state) -> the tokens after `loops` iterations that
+    start at the same length, each with other tokens and keys.
     """
     target, draft = pair
     drafter = method.drafter(draft, gamma)

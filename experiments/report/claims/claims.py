@@ -1,4 +1,4 @@
-"""The claims of claims.json, and the way in which each is judged.
+"""The claims in claims.json, and how each is judged.
 
 A claim makes comparisons of an estimate with a bound, or of two estimates, one for each
 subject that the records have. `gap` is the distance by which a comparison is on the
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from experiments.records.table import Records
 from experiments.report.claims import quantities, subjects
-from experiments.report.claims.quantities import Number, critical, number_of
+from experiments.report.claims.quantities import Number, critical_errors, find_number
 
 STATED = Path(__file__).with_name("claims.json")
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
@@ -33,7 +33,7 @@ LACKS = "without its precondition"
 
 
 class Case(NamedTuple):
-    """A comparison.
+    """A comparison, on which a claim is judged.
 
     Attributes:
         told: its words, with its numbers.
@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The verdict on a claim: `short` is a line, `evidence` has the numbers of every
+    """The verdict on a claim: `short` is one line, `evidence` has the numbers of every
     comparison.
     """
 
@@ -59,8 +59,8 @@ class Outcome(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A claim of a paper: `where` and `statement` are the paper's, `outcome` is
-    ours.
+    """A claim of a paper: `where` and `statement` are taken from the paper, `outcome`
+    is ours.
     """
 
     key: str
@@ -73,12 +73,12 @@ class Claim(NamedTuple):
 
 @cache
 def read_claims() -> dict[str, dict[str, dict]]:
-    """Returns the words and the comparisons of each claim, by paper and key."""
+    """Returns the text and the comparisons of each claim, by paper and key."""
     return json.loads(STATED.read_text("utf-8"))
 
 
 def claims(records: Records) -> list[Claim]:
-    """Returns every claim of claims.json, judged."""
+    """Returns every claim of claims.json with its outcome."""
     return [
         Claim(
             key,
@@ -94,8 +94,8 @@ def claims(records: Records) -> list[Claim]:
 
 
 def judge_claim(claim: dict, records: Records) -> Outcome:
-    """Returns the outcome of one claim, from its comparisons, or the reason why nothing
-    is compared.
+    """Returns the outcome of one claim from its comparisons, or the reason why nothing
+    can be compared.
     """
     if why := claim.get("untestable"):
         ours = getattr(quantities, claim["ours"])(records) if "ours" in claim else ""
@@ -110,23 +110,23 @@ def compare_subjects(it: dict, records: Records) -> Iterator[Case]:
     Args:
         it: `of` are the subjects, see `subjects.find`; `estimate` and one of `above`,
             `below`, `within` (a distance of `from`) and `near` (relative to `from`) are
-            numbers, see `number_of`; `by` is the least distance; `told` is how both are
-            written; `lacks` is a precondition; `although` says that its failure works
-            against the claim.
+            numbers, see `find_number`; `by` is the least distance; `told` is how both
+            are written; `lacks` is a precondition; `although` says that its failure
+            works against the claim.
     """
     several = subjects.find(it["of"], records)
     if "worst" not in it:
-        yield from (case_of(it, subject) for subject in several)
+        yield from (make_case(it, subject) for subject in several)
         return
     for _, group in itertools.groupby(several, key=lambda subject: subject["group"]):
-        yield min((case_of(it, x) for x in group), key=lambda case: case.gap)
+        yield min((make_case(it, x) for x in group), key=lambda case: case.gap)
 
 
-def case_of(it: dict, subject: dict) -> Case:
+def make_case(it: dict, subject: dict) -> Case:
     """Returns the comparison of one subject."""
     (side,) = {"above", "below", "within", "near"} & it.keys()
     bound = it["from"] if side in ("within", "near") else it[side]
-    x, y = number_of(subject, it["estimate"]), number_of(subject, bound)
+    x, y = find_number(subject, it["estimate"]), find_number(subject, bound)
     gap, error = distance(side, it[side], x, y)
     lacks = getattr(quantities, it["lacks"])(subject) if "lacks" in it else ""
     words = it.get("told", "{estimate} against {bound}")
@@ -138,8 +138,8 @@ def case_of(it: dict, subject: dict) -> Case:
 
 
 def distance(side: str, most: float, x: Number, y: Number) -> tuple[float, float]:
-    """Returns how far two numbers are on the claim's side, and the error of that
-    distance.
+    """Returns the distance between two numbers, positive on the side that the claim
+    states, and the error of that distance.
     """
     error = math.hypot(x.error, y.error)
     if side == "above":
@@ -154,8 +154,8 @@ def distance(side: str, most: float, x: Number, y: Number) -> tuple[float, float
 
 
 def judge(cases: Sequence[Case], needs: str, share: float = 1.0) -> Outcome:
-    """Returns the verdict on a claim that must hold in `share` of its cases, all by
-    default.
+    """Returns the verdict on a claim that must hold in `share` of its cases, by default
+    in all.
 
     Args:
         needs: what to run if there is no case that decides.
@@ -164,7 +164,7 @@ def judge(cases: Sequence[Case], needs: str, share: float = 1.0) -> Outcome:
     if not decisive:
         return Outcome(NOT_RUN, needs)
     inside = [case for case in decisive if not case.lacks]
-    errors = critical(len(inside) or len(decisive))
+    errors = critical_errors(len(inside) or len(decisive))
     signs = [sign(case, errors) for case in inside]
     counts = {word: signs.count(value) for value, word in WORDS.items()}
     counts[LACKS] = len(decisive) - len(inside)
@@ -175,7 +175,8 @@ def judge(cases: Sequence[Case], needs: str, share: float = 1.0) -> Outcome:
 
 
 def verdict(signs: Sequence[int], *, share: float, count: int) -> str:
-    """Returns the verdict on the comparisons whose preconditions hold, out of `count`.
+    """Returns the verdict on the comparisons whose preconditions hold, out of `count`
+    comparisons.
 
     If those are fewer than half, they can contradict a claim but not confirm it.
     """
@@ -188,8 +189,8 @@ def verdict(signs: Sequence[int], *, share: float, count: int) -> str:
 
 
 def sign(case: Case, errors: float) -> int:
-    """Returns HOLDS or FAILS beyond `errors` standard errors, or OPEN; a gap without
-    error is decided.
+    """Returns HOLDS or FAILS for a gap beyond `errors` standard errors, else OPEN; a
+    gap without an error is decided.
     """
     if case.error == 0:
         return HOLDS if case.gap >= 0 else FAILS
@@ -199,7 +200,7 @@ def sign(case: Case, errors: float) -> int:
 
 
 def evidence(case: Case, errors: float) -> str:
-    """Returns a line for a comparison; one that does not hold is marked."""
+    """Returns one line on a comparison; a comparison that does not hold is marked."""
     if case.lacks:
         return f"{case.told} (precondition: {case.lacks})"
     marks = {HOLDS: "", FAILS: " (fails)", OPEN: " (within errors)"}

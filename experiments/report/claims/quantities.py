@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
-from experiments.records.markup import interval, number, uncertain
+from experiments.records.markup import interval, number, number_with_error
 from experiments.records.table import Records
 from experiments.report.claims.subjects import chen, costs, table2
 from experiments.report.columns import numbers_by_row
@@ -34,19 +34,20 @@ class Number(NamedTuple):
     shown: str = ""
 
 
-def exactly(x: float) -> Number:
+def exact_number(x: float) -> Number:
     return Number(x, 0.0, number(x))
 
 
-def critical(count: int) -> float:
-    """Returns how many standard errors decide one of `count` comparisons, two-sided."""
+def critical_errors(count: int) -> float:
+    """Returns how many standard errors are significant for one of `count` comparisons,
+    two-sided."""
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * count))
 
 
-def error_of(ends: Sequence[float]) -> float:
-    """Returns the standard error behind a 95 % interval, for a normal law."""
+def interval_error(ends: Sequence[float]) -> float:
+    """Returns the standard error that a 95 % interval implies under a normal law."""
     low, high = ends
-    return (high - low) / (2 * critical(1))
+    return (high - low) / (2 * critical_errors(1))
 
 
 # Numbers that no record has as they are.
@@ -57,15 +58,15 @@ def slope(alpha: float, gamma: int) -> float:
     return sum(i * alpha ** (i - 1) for i in range(1, gamma + 1))
 
 
-def equation_1(it: dict, fewer: int = 0) -> Number:
-    alpha, gamma = it["alpha"], it["gamma"] - fewer
+def equation_1(it: dict, fewer_drafted: int = 0) -> Number:
+    alpha, gamma = it["alpha"], it["gamma"] - fewer_drafted
     tokens = closed_forms.expected_tokens(alpha, gamma)
     shown = f"{number(tokens)} at gamma = {it['gamma']}"
     return Number(tokens, slope(alpha, gamma) * it["alpha_se"], shown)
 
 
 def difference(it: dict) -> Number:
-    """Returns alpha of one measurement less that of another.
+    """Returns alpha of one measurement minus that of another.
 
     It is computed text by text where both drafts were measured on the same texts, else
     the two are taken as independent.
@@ -83,17 +84,17 @@ def difference(it: dict) -> Number:
 
 
 def tokens_gained(it: dict) -> Number:
-    """Returns the tokens a call of one measurement less those of another, taken as
-    independent."""
+    """Returns the tokens per call of one measurement minus those of another; their
+    errors are taken as independent."""
     both = [(m["tokens_per_call"], tokens_error(m)) for m in (it["more"], it["less"])]
     (more, more_error), (less, less_error) = both
-    shown = " against ".join(uncertain(*each) for each in both)
+    shown = " against ".join(number_with_error(*each) for each in both)
     return Number(more - less, math.hypot(more_error, less_error), shown)
 
 
 def tokens_error(it: dict) -> float:
-    """Returns the standard error of the tokens a call, where a record has none from
-    that of the share kept, by Equation 1."""
+    """Returns the standard error of the tokens per call; where a record has none, it
+    follows from that of the share kept, by Equation 1."""
     gamma, estimates = it["protocol"]["gamma"], it["estimates"]
     if "chen_r" in estimates:
         return (gamma + 1) * estimates["chen_r"]["se"]
@@ -103,7 +104,7 @@ def tokens_error(it: dict) -> float:
 
 def tokens_of_a_call(it: dict) -> Number:
     x, error = it["tokens_per_call"], tokens_error(it)
-    return Number(x, error, uncertain(x, error))
+    return Number(x, error, number_with_error(x, error))
 
 
 def text_identity(it: dict) -> tuple:
@@ -117,7 +118,7 @@ def text_identity(it: dict) -> tuple:
 def largest_c(it: dict) -> Number:
     c = max(costs(it))
     ends = it["c_ci"][it["c"].index(c)]
-    return Number(c, error_of(ends), interval(c, ends))
+    return Number(c, interval_error(ends), interval(c, ends))
 
 
 def limit(it: dict) -> Number:
@@ -127,23 +128,24 @@ def limit(it: dict) -> Number:
 
 
 def per_token(name: str, it: dict) -> Number:
-    """Returns a factor of operations or bytes, with the error of the tokens."""
+    """Returns a factor of operations or bytes, with the error that follows from that of
+    alpha."""
     tokens = closed_forms.expected_tokens(it["alpha"], it["gamma"])
     luck = slope(it["alpha"], it["gamma"]) * it["alpha_se"] / tokens
     return Number(it[name], it[name] * luck, number(it[name]))
 
 
 def room(it: dict) -> Number:
-    """Returns how far the tokens of calls stay within 1 and K + 1."""
+    """Returns how far the tokens per call stay inside their bounds, 1 and K + 1."""
     tokens = it["tokens_per_call"]
     both = zip(tokens, it["gamma"], strict=True)
     least = min(min(count - 1, gamma + 1 - count) for count, gamma in both)
     return Number(least + 1e-9, 0.0, f"{number(min(tokens))} to {number(max(tokens))}")
 
 
-def by_r(it: dict) -> Number:
-    """Returns Chen's speed by r, from a row of theirs, or from one at its best
-    gamma.
+def speed_by_r(it: dict) -> Number:
+    """Returns the speed that r predicts by Chen et al., for a row measured with their
+    protocol, or for a row at its best gamma.
     """
     if "theoretical_speed" in it:
         c, v = (it[f"t_{part}_ms"] / it["t_target_ms"] for part in ("draft", "score"))
@@ -159,15 +161,15 @@ def by_r(it: dict) -> Number:
 
 
 def rouge_loss(it: dict, method: str = "sigmoid_1e4") -> Number:
-    """Returns ROUGE-1 of the baseline less that of a method."""
+    """Returns ROUGE-1 of the baseline minus that of a method."""
     first, second = (it[f"rouge1_{name}"] for name in ("baseline", method))
     errors = (it[f"rouge1_se_{name}"] for name in ("baseline", method))
     error = math.hypot(*errors)
-    return Number(first - second, error, uncertain(first - second, error))
+    return Number(first - second, error, number_with_error(first - second, error))
 
 
 def time_error(it: dict, method: str) -> float:
-    """Returns the error of a median over rounds; for a normal law it is 1.2533 times
+    """Returns the error of a median over rounds; under a normal law it is 1.2533 times
     that of a mean.
     """
     return 1.2533 * it[f"us_{method}_sd"] / it["rounds"] ** 0.5
@@ -176,37 +178,41 @@ def time_error(it: dict, method: str) -> float:
 MEASURED = ("exact", "sigmoid_1e4")
 NUMBERS = {
     "equation 1": equation_1,
-    "the page's tokens": lambda it: equation_1(it, fewer=1),
-    "fewest tokens": lambda it: exactly(min(it["tokens"])),
+    "the page's tokens": lambda it: equation_1(it, fewer_drafted=1),
+    "fewest tokens": lambda it: exact_number(min(it["tokens"])),
     "difference": difference,
     "tokens gained": tokens_gained,
     "tokens a call": tokens_of_a_call,
     "largest c": largest_c,
     # Corollary 3.9.
-    "least gain": lambda it: exactly(
+    "least gain": lambda it: exact_number(
         closed_forms.minimum_gain(it["alpha"], costs(it)[0])
     ),
     "limit": limit,
     "operations": lambda it: per_token("operations_factor", it),
     "bytes": lambda it: per_token("bytes_factor", it),
     "room": room,
-    "by r": by_r,
+    "by r": speed_by_r,
     "loss": rouge_loss,
-    "most memory": lambda it: exactly(max(it[f"peak_kib_{name}"] for name in MEASURED)),
+    "most memory": lambda it: exact_number(
+        max(it[f"peak_kib_{name}"] for name in MEASURED)
+    ),
 }
 
 
-def number_of(it: dict, name: str | float) -> Number:
-    """Returns a constant, one of NUMBERS, or the number that a record has under this
-    name.
+def find_number(it: dict, name: str | float) -> Number:
+    """Returns the number that a name stands for: a constant, one of NUMBERS, or a
+    number of the record.
     """
     if not isinstance(name, str):
-        return exactly(name)
+        return exact_number(name)
     if name in NUMBERS:
         return NUMBERS[name](it)
     x, (kind, _, method) = it[name], name.partition("_")
     if f"{name}_ci" in it:
-        return Number(x, error_of(it[f"{name}_ci"]), interval(x, it[f"{name}_ci"]))
+        return Number(
+            x, interval_error(it[f"{name}_ci"]), interval(x, it[f"{name}_ci"])
+        )
     if kind == "us":
         error = time_error(it, method)
     elif name.startswith("step_reduction_"):
@@ -214,15 +220,15 @@ def number_of(it: dict, name: str | float) -> Number:
         error = 100 * time_error(it, method) / it["us_baseline"]
     else:
         error = it.get(f"{name}_se", it.get(f"{kind}_se_{method}"))
-    return Number(x, error or 0.0, uncertain(x, error or None))
+    return Number(x, error or 0.0, number_with_error(x, error or None))
 
 
 # What a claim takes for granted: nothing, or what it lacks here, with the numbers.
 
 
 def scoring_costs(it: dict) -> str:
-    """Returns "" if v is 1 where the speed is best, as Theorem 3.8 assumes; else its
-    value.
+    """Returns "" if v is 1 at the best gamma, as Theorem 3.8 assumes; else the value of
+    v in words.
     """
     at = it["gamma"].index(it["best_gamma"])
     if it["v"][at] <= 1 + CLOSE:
@@ -231,8 +237,8 @@ def scoring_costs(it: dict) -> str:
 
 
 def large_draft(it: dict) -> str:
-    """Returns "" if the draft is at most a hundredth of the target, or a size is
-    unknown; else the sizes. Of a hierarchy the first model counts.
+    """Returns "" if the draft has at most a hundredth of the target's size, or a size
+    is unknown; else both sizes in words. In a hierarchy the first model counts.
     """
     names = it["target"], it["draft"].partition(", accelerated by ")[0]
     target, draft = map(MILLIONS.get, names)
@@ -242,8 +248,8 @@ def large_draft(it: dict) -> str:
 
 
 def corollary(it: dict) -> str:
-    """Returns "" if a row satisfies Corollary 3.9, alpha above c and v = 1; else what
-    fails.
+    """Returns "" if a row satisfies Corollary 3.9, which needs alpha above c and v = 1;
+    else the reason why not.
     """
     if it["alpha"] <= costs(it)[0]:
         return f"alpha {number(it['alpha'])} is not above c {number(costs(it)[0])}"
@@ -257,9 +263,9 @@ def costly_ngrams(it: dict) -> str:
     return scoring_costs(it)
 
 
-def dependent(it: dict) -> str:
-    """Returns "" if Equation 1 also predicts an exact count; else acceptances are not
-    independent, or texts end.
+def dependent_acceptances(it: dict) -> str:
+    """Returns "" if Equation 1 also predicts the exact count; else a note that
+    acceptances are dependent or texts end.
     """
     if "counted" not in it:
         return ""
@@ -276,12 +282,12 @@ def not_free(it: dict) -> str:
     return f"c = {number(c)}, v = {number(v)}" if large else ""
 
 
-def blind(it: dict) -> str:
+def insensitive_rouge(it: dict) -> str:
     """Returns "" if ROUGE-1 can detect a loss, which a control that keeps every draft
-    shows; else why not.
+    shows; else the reason why not.
     """
     most = rouge_loss(it, "always")
-    if abs(most.value) > critical(1) * most.error:
+    if abs(most.value) > critical_errors(1) * most.error:
         return ""
     return f"keeping every draft loses {most.shown} as well"
 
@@ -302,9 +308,9 @@ def our_best(records: Records) -> str:
     if not rows:
         return ""
     top = max(rows, key=lambda it: it["best_speedup"])
-    return f"at best {number_of(top, 'best_speedup').shown} ({top['label']})"
+    return f"at best {find_number(top, 'best_speedup').shown} ({top['label']})"
 
 
 def our_chen(records: Records) -> str:
     rows = chen(records)
-    return "; ".join(f"{it['label']}: {number_of(it, 'speed').shown}" for it in rows)
+    return "; ".join(f"{it['label']}: {find_number(it, 'speed').shown}" for it in rows)

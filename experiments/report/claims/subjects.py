@@ -1,4 +1,4 @@
-"""The rows of the records that a claim compares something in.
+"""The subjects of claims: the rows of the records on which a claim is tested.
 
 A subject holds the numbers of a row, or of a part or a pair of rows, with a `label`.
 `beside` marks a subject that is shown but that the claim is not about, such as another
@@ -25,7 +25,7 @@ WORDS = ("function word", "other word"), ("other word", "name")
 
 
 def find(what: str | dict, records: Records) -> Iterable[dict]:
-    """Returns the subjects of a function of this module, or of rows of a folder.
+    """Returns the subjects that a function of this module finds, or rows of a folder.
 
     Args:
         what: the name of the function; or `folder`, one or several, with one of `rows`
@@ -44,7 +44,7 @@ def find(what: str | dict, records: Records) -> Iterable[dict]:
         return [rows[x] | beside | {"label": label} for x, label in named if x in rows]
     if "pairs" in what:
         return [
-            beside_each_other(label, rows[more], rows[less]) | beside
+            combine_rows(label, rows[more], rows[less]) | beside
             for label, (more, less) in what["pairs"].items()
             if more in rows and less in rows
         ]
@@ -53,16 +53,16 @@ def find(what: str | dict, records: Records) -> Iterable[dict]:
     return sorted(several, key=lambda it: it["label"])
 
 
-def beside_each_other(label: str, more: dict, less: dict) -> dict:
-    """Returns two rows as one subject: whole, and each of their numbers as `more_NAME`
-    and `less_NAME`."""
+def combine_rows(label: str, more: dict, less: dict) -> dict:
+    """Returns two rows as one subject: the whole rows, and each of their numbers as
+    `more_NAME` and `less_NAME`."""
     both = {"label": label, "more": more, "less": less}
     both |= {f"more_{name}": x for name, x in more.items()}
     return both | {f"less_{name}": x for name, x in less.items()}
 
 
 def table1(records: Records) -> list[dict]:
-    """Returns each number of Table 1, once every row is there."""
+    """Returns each number of Table 1, if every row has a record."""
     lines, rows = (
         catalogue.find_table("table1").lines,
         numbers_by_row(records, "table1"),
@@ -76,7 +76,7 @@ def table1(records: Records) -> list[dict]:
 
 
 def table2(records: Records) -> list[dict]:
-    """Returns the rows by batch, draft and temperature; batch 1 decides, as in the
+    """Returns the rows by batch, draft and temperature; batch 1 is decisive, as in the
     paper.
 
     A row with XLA's products repeats one of these and is left out.
@@ -95,30 +95,28 @@ def costs(it: dict) -> list[float]:
     return [c for c in it["c"] if c is not None]
 
 
-def drafted(records: Records) -> list[dict]:
+def rows_with_c(records: Records) -> list[dict]:
     """Returns the rows of table2 that have a c."""
     return [it for it in table2(records) if costs(it)]
 
 
 def ngrams(records: Records) -> list[dict]:
-    return [it for it in drafted(records) if it["draft"] in TRIVIAL]
+    return [it for it in rows_with_c(records) if it["draft"] in TRIVIAL]
 
 
-def gaining(records: Records) -> list[dict]:
+def rows_with_gain(records: Records) -> list[dict]:
     return [it for it in table2(records) if it["best_gamma"]]
 
 
-def beside(records: Records) -> list[dict]:
-    """Returns the rows of table2 with a best gamma that drafts, to be shown beside
-    Chen's.
-    """
-    return [it | {"beside": True} for it in drafted(records) if it["best_gamma"]]
+def rows_beside_chen(records: Records) -> list[dict]:
+    """Returns the rows of table2 whose best gamma drafts, to be shown beside Chen's."""
+    return [it | {"beside": True} for it in rows_with_c(records) if it["best_gamma"]]
 
 
 DECIDES = {"beside": False}  # whatever the batch
 
 
-def greedy(records: Records) -> list[dict]:
+def greedy_rows(records: Records) -> list[dict]:
     """Returns the rows at T = 0. A pair in `int8_dynamic` is shown beside them: its
     logits depend on how many tokens a call has."""
     whole = [
@@ -135,7 +133,7 @@ def greedy(records: Records) -> list[dict]:
 
 
 def calls(records: Records) -> list[dict]:
-    """Returns the tokens of a call, for every gamma of table2 and of table3."""
+    """Returns the tokens per call at every gamma of table2 and of table3."""
     timed = [it | {"tokens": it["tokens_per_call"]} for it in table2(records)]
     return [it | DECIDES for it in timed] + [
         it | DECIDES | {"tokens": [it["decoded_tokens"] / it["target_calls"]]}
@@ -150,8 +148,8 @@ def chens_calls(records: Records) -> list[dict]:
     ]
 
 
-def at_every_gamma(records: Records) -> Iterator[dict]:
-    """Yields Equation 1 beside the tokens of a call; a `group` is one row.
+def tokens_by_gamma(records: Records) -> Iterator[dict]:
+    """Yields Equation 1 beside the tokens per call; a `group` is one row.
 
     Of table3 only whole calls count: Chen's r counts tokens beyond the end of a text.
     """
@@ -171,29 +169,30 @@ def at_every_gamma(records: Records) -> Iterator[dict]:
 
 
 def tokens_at_gamma(it: dict, at: int) -> dict:
-    """Returns a row of table2 with the tokens of a call at one gamma, and their
-    error.
-    """
+    """Returns a row of table2 with the tokens per call at one gamma, and their
+    error."""
     tokens, luck = it["tokens_per_call"][at], it["steps_se"][at] or 0.0
     error = tokens * luck / it["steps"][at]
     return it | {"gamma": it["gamma"][at], "tokens": tokens, "tokens_se": error}
 
 
 def least_gamma(records: Records) -> list[dict]:
-    """Returns the rows at the least gamma that drafts."""
-    return [tokens_at_gamma(it, it["c"].index(costs(it)[0])) for it in drafted(records)]
+    """Returns the rows at the smallest gamma that drafts."""
+    return [
+        tokens_at_gamma(it, it["c"].index(costs(it)[0])) for it in rows_with_c(records)
+    ]
 
 
 def largest_gamma(records: Records) -> Iterator[dict]:
-    for it in drafted(records):
+    for it in rows_with_c(records):
         last = {f"last_{key}": it[key][-1] for key in ("gamma", "c", "v")}
         last |= {"speed": it["speedup"][-1], "speed_ci": it["speedup_ci"][-1]}
         yield it | last
 
 
 def hierarchies(records: Records) -> Iterator[dict]:
-    """Yields c of code_small that a bigram accelerates, as measured, beside c_eff of
-    both alone."""
+    """Yields c of code_small as accelerated by a bigram, measured, beside the c_eff
+    that follows from both alone."""
     timed = numbers_by_row(records, "table2")
     counted = numbers_by_row(records, "open_questions")
     for heat in (0, 1):
@@ -215,7 +214,8 @@ def hierarchies(records: Records) -> Iterator[dict]:
 
 
 def forecasts(records: Records) -> Iterator[dict]:
-    """Yields every gamma that other texts predict; a `group` is one row."""
+    """Yields every gamma for which other texts give a prediction; a `group` is one
+    row."""
     names = {"predicted": "predicted", "speed": "speedup"}
     names |= {f"{ours}_ci": f"{name}_ci" for ours, name in names.items()}
     for it in table2(records):
@@ -229,7 +229,7 @@ def forecasts(records: Records) -> Iterator[dict]:
 
 
 def temperature_pairs(records: Records) -> list[dict]:
-    """Returns the drafts of table2 at both temperatures and batch 1."""
+    """Returns the drafts of table2 that have rows at both temperatures and batch 1."""
     rows = [it for it in table2(records) if not it["beside"]]
     hot = {draft_label(it): it for it in rows if it["temperature"] == 1}
     return [
@@ -255,7 +255,7 @@ def places() -> list[tuple[str, str, int]]:
 
 
 def alphas(records: Records) -> dict[tuple[str, str, int], dict]:
-    """Returns the numbers of folder table3, by family, draft and temperature."""
+    """Returns the numbers of folder table3 by family, draft and temperature."""
     rows = numbers_by_row(records, "table3")
     named = {at: "{}_{}_t{}".format(*at) for at in places()}
     return {at: rows[row] for at, row in named.items() if row in rows}
@@ -269,7 +269,7 @@ def every_alpha(records: Records) -> list[dict]:
     ]
 
 
-def trivial(records: Records) -> list[dict]:
+def trivial_drafts(records: Records) -> list[dict]:
     return [it for it in every_alpha(records) if it["kind"] in TRIVIAL]
 
 
@@ -279,7 +279,7 @@ def models(records: Records) -> list[dict]:
 
 
 def compare_alphas(records: Records, pairs: Iterable[tuple]) -> list[dict]:
-    """Returns the two measurements of folder table3 of each pair, once all are there.
+    """Returns both measurements of folder table3 for each pair, if all are there.
 
     Args:
         pairs: a label, a family and twice a draft and a temperature.
@@ -293,8 +293,8 @@ def compare_alphas(records: Records, pairs: Iterable[tuple]) -> list[dict]:
     ]
 
 
-def by_capacity(records: Records) -> list[dict]:
-    """Returns each draft beside the next larger one."""
+def neighbours_by_size(records: Records) -> list[dict]:
+    """Returns each draft together with the next larger one."""
     pairs = (
         (f"{name}, T = {heat}: {more} above {less}", name, (more, heat), (less, heat))
         for name, count in FAMILIES.items()
@@ -304,8 +304,8 @@ def by_capacity(records: Records) -> list[dict]:
     return compare_alphas(records, pairs)
 
 
-def by_heat(records: Records) -> list[dict]:
-    """Returns each draft at T = 0 beside T = 1."""
+def pairs_by_temperature(records: Records) -> list[dict]:
+    """Returns each draft at T = 0 together with T = 1."""
     pairs = (
         (f"{draft} ({name}): T = 0 above T = 1", name, (draft, 0), (draft, 1))
         for name, draft, _ in places()[::2]
@@ -314,7 +314,7 @@ def by_heat(records: Records) -> list[dict]:
 
 
 def chen(records: Records) -> list[dict]:
-    """Returns the rows measured with Chen's protocol: K drafted tokens a call, whole
+    """Returns the rows measured with Chen's protocol: K drafted tokens per call, whole
     texts.
     """
     every = numbers_by_row(records, "chen_data", "chen_paper").values()
@@ -340,7 +340,8 @@ def beams(records: Records) -> Iterator[dict]:
 
 
 def wider_beams(records: Records) -> Iterator[dict]:
-    """Yields each row of beam search at each width above the least, beside that."""
+    """Yields each row of beam search at each width above the smallest, together with
+    the smallest."""
     for _, group in itertools.groupby(beams(records), lambda it: it["row"]):
         least, *wider = group
         bound = {f"least_{name}": least[name] for name in ("share", "share_se")}
@@ -348,8 +349,8 @@ def wider_beams(records: Records) -> Iterator[dict]:
 
 
 def timed_trees(records: Records) -> Iterator[dict]:
-    """Yields each tree that was timed beside the chain of its pair, with its speed over
-    that of the chain."""
+    """Yields each timed tree together with the chain of its pair, and its speed divided
+    by that of the chain."""
     rows = numbers_by_row(records, *trees.FOLDERS).items()
     timed = {row: it for row, it in rows if "best_speedup" in it}
     for it in trees.compare_trees(timed):
@@ -357,8 +358,8 @@ def timed_trees(records: Records) -> Iterator[dict]:
         yield it | {"label": label}
 
 
-def spoken(records: Records) -> list[dict]:
-    """Returns the pairs that share the encoder of their target, one recording at a
+def speech_pairs(records: Records) -> list[dict]:
+    """Returns the pairs of Whispers that share an encoder, for one recording at a
     time."""
     label = "{}: {target} with {draft}".format
     return [
@@ -374,7 +375,8 @@ def certificate(records: Records) -> list[dict]:
 
 
 def lengths(records: Records) -> Iterator[dict]:
-    """Yields the best gamma of Theorem 3.8 beside the 1 / (1 - alpha) of the page."""
+    """Yields the best gamma of Theorem 3.8 together with the 1 / (1 - alpha) of the
+    page."""
     for row, it in sorted(numbers_by_row(records, "figure3").items()):
         for alpha in (0.7, 0.9):
             yield {
@@ -384,7 +386,7 @@ def lengths(records: Records) -> Iterator[dict]:
             }
 
 
-def words(records: Records) -> Iterator[dict]:
+def word_kinds(records: Records) -> Iterator[dict]:
     for row, it in sorted(numbers_by_row(records, "kinds", "kinds_data").items()):
         cells = {cell["label"]: cell["expected"] for cell in it["groups"]["kind"]}
         for easy, hard in WORDS:

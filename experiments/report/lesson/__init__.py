@@ -1,3 +1,2 @@
-"""A lesson in nine pages that compute; the library itself computes what each page
-shows.
-"""
+"""A lesson in nine interactive pages; the library itself computes what each page
+shows."""

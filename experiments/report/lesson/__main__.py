@@ -1,4 +1,5 @@
-"""The lesson as DIR/lesson/index.html: `python -m experiments.report.lesson [DIR]`.
+"""Writes the lesson to DIR/lesson/index.html: `python -m experiments.report.lesson
+[DIR]`.
 
 It shows the records of the folder and decodes one text by every rule of chains.
 """

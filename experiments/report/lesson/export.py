@@ -1,4 +1,4 @@
-"""The data of the lesson's pages, as plain numbers: constants, laws, rows and traces.
+"""The data of the lesson's pages as plain numbers: constants, laws, rows and traces.
 
 p is the target's law, q the drafter's; alpha, gamma and c are those of Leviathan et al.
 (2023). Nothing is measured here: speeds are those of the records. Axes: V vocabulary.
@@ -37,9 +37,9 @@ PAIRS = {  # weights of p and q, out of 100
 GAMMA, C = 4, 0.05
 
 
-def hand() -> dict:
-    """Returns the page on which p and q are moved by hand: their initial values and the
-    exercises.
+def two_laws_data() -> dict:
+    """Returns the data of the page on which p and q are moved by hand: their initial
+    values and the exercises.
     """
     p, q = laws("a usual pair")
     return {
@@ -61,8 +61,8 @@ def laws(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def samples() -> dict:
-    """Returns each rule's exact law of a token, for the right rule and for wrong
-    ones.
+    """Returns the exact law of a token under each rule, for the right rule and for
+    wrong ones.
     """
     p, q = laws("a usual pair")
     emitted = rules.emitted_laws(p, q)
@@ -105,7 +105,7 @@ def steps(results: Records) -> dict:
 
 
 def record_numbers(results: Records, folder: str, row: str) -> dict:
-    """Returns the numbers of a record. Raises ValueError where there is none."""
+    """Returns the numbers of a record. Raises ValueError if there is no record."""
     try:
         return results[folder][row]["measured"]
     except KeyError:
@@ -115,7 +115,7 @@ def record_numbers(results: Records, folder: str, row: str) -> dict:
 
 
 def trace(it: dict) -> dict:
-    """Returns a record of Figure 1."""
+    """Returns the fields of a record of Figure 1 that the page shows."""
     names = "target", "draft", "prompt", "gamma", "tokens", "target_calls", "steps"
     return {name: it[name] for name in names}
 
@@ -124,8 +124,8 @@ DRAWN = "drawn_t1", "drawn_t0"  # rows of folder images
 
 
 def images(results: Records) -> dict:
-    """Returns recorded images, call by call, and how many pixels of the first row's
-    were drafted and kept, of paper and of ink.
+    """Returns recorded images, call by call, and which shares of the first row's pixels
+    were drafted and kept, for paper and for ink.
     """
     names = "target", "draft", "gamma", "temperature", "images"
     records = [record_numbers(results, "images", row) for row in DRAWN]
@@ -148,7 +148,7 @@ def images(results: Records) -> dict:
 
 
 def fixture(p: np.ndarray, q: np.ndarray) -> Fixture:
-    """Returns two models that have the same law after every prefix."""
+    """Returns two models whose laws are the same after every prefix."""
     z_p, z_q = (np.log(law).astype(np.float32) for law in (p, q))
     return Fixture("the lesson's", p.size, lambda _: z_p, lambda _: z_q)
 
@@ -157,8 +157,8 @@ READ = 3  # texts a rule that can be gone through; the others are counted
 
 
 def decoder() -> dict:
-    """Returns runs of a real pair by every rule of chains, and the mean number of kept
-    tokens.
+    """Returns runs of a real pair under every rule for chains, and the mean number of
+    kept tokens.
     """
     it = replay.replays()
     shown = {rule: runs[:READ] for rule, runs in it["runs"].items()}
@@ -167,7 +167,7 @@ def decoder() -> dict:
 
 
 def count_tokens(runs: list[list[dict]]) -> dict:
-    """Returns calls and tokens of several runs together, and the standard error of
+    """Returns the calls and tokens of several runs together, and the standard error of
     their ratio over texts.
     """
     calls = np.array([len(run) for run in runs])
@@ -185,9 +185,9 @@ OPENED = "small_t0_b1"  # the row that a page opens with
 CROWDED = "small_t0_b32"  # the same pair with the most texts at a time
 
 
-def clock(results: Records) -> dict:
-    """Returns the rows of one call, a text of two ways of writing it, and the times of
-    rows of walltime.
+def clock_data(results: Records) -> dict:
+    """Returns the rows that one call computes, a text decoded in two ways, and the
+    times of rows of walltime.
     """
     pairs = [it for it in timed_rows(results) if len(it["gamma"]) > 2]
     crowded = next(it for it in pairs if it["row"] == CROWDED)
@@ -207,8 +207,8 @@ CHECKED = 4  # drafted tokens of the first picture
 
 
 def attention_rows(results: Records) -> list[dict]:
-    """Returns the rows of one call, each with its token and the token that follows: the
-    last of the prompt, and CHECKED drafted ones that were kept.
+    """Returns the rows that one call computes, each with its token and the token that
+    follows: the last token of the prompt, and CHECKED drafted tokens that were kept.
     """
     it = record_numbers(results, *TRACED[0])
     drafted = it["steps"][0]["accepted"]
@@ -234,7 +234,8 @@ def timed_text(results: Records, pair: dict) -> dict:
 
 
 def speed(results: Records) -> dict:
-    """Returns alpha, gamma, c and v against speed, with every pair that was timed."""
+    """Returns the data that relates speed to alpha, gamma, c and v, with every pair
+    that was timed."""
     pairs = timed_rows(results)
     each = [
         (speed, ci)
@@ -255,8 +256,8 @@ def speed(results: Records) -> dict:
 
 
 def timed_rows(results: Records) -> list[dict]:
-    """Returns the rows of walltime, first the row that pages open with; lists are by
-    gamma.
+    """Returns the rows of walltime, first the one that pages open with; their lists are
+    by gamma.
     """
     found = [
         pair(folder, row, record)
@@ -270,8 +271,8 @@ def timed_rows(results: Records) -> list[dict]:
 
 
 def place(it: dict) -> tuple:
-    """Returns a sort key: the row that pages open with, then by folder and words, and
-    by batch as a number.
+    """Returns a sort key: first the row that pages open with, then by folder and words,
+    and by batch as a number.
     """
     words = it["name"].rpartition(",")[0]
     return it["row"] != OPENED, TIMED.index(it["folder"]), words, it["batch"]
@@ -311,18 +312,18 @@ def pair(folder: str, row: str, record: dict) -> dict:
 
 
 def row_words(row: str, it: dict) -> str:
-    """Returns the words of a row: the text, the draft, the sampling and the batch."""
+    """Returns a row in words: the text, the draft, the sampling and the batch."""
     task = TASKS.get(it.get("task", "code"), row.partition("_")[0])
     trained = it["target"] == "target"
     sides = "a trained Llama pair" if trained else f"{it['draft']} for {it['target']}"
     many = f"{it['batch']} text{'s' * (it['batch'] > 1)} at a time"
     cut = "".join(f", {x.replace('_', '-')} {it[x]:g}" for x in CUTS if it.get(x))
-    return firm(f"{task}: {sides}, T = {it['temperature']:g}{cut}, {many}")
+    return join_firmly(f"{task}: {sides}, T = {it['temperature']:g}{cut}, {many}")
 
 
-def firm(words: str) -> str:
-    """Returns words with spaces that do not break, so that no line ends within "T =
-    0".
+def join_firmly(words: str) -> str:
+    """Returns words joined by spaces that do not break, so that no line ends within "T
+    = 0".
     """
     return words.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
 
@@ -343,7 +344,7 @@ def tasks(results: Records) -> dict:
     if not cold:
         raise ValueError("no record of spec_bench: run gin_configs/spec_bench/*.gin")
     by_speed = sorted(cold, key=lambda it: it["speed"])
-    apart = [cold["speed"] - warm["speed"] for cold, warm in by_heat(shown)]
+    apart = [cold["speed"] - warm["speed"] for cold, warm in pair_temperatures(shown)]
     cooler = sum(gap > 0 for gap in apart)
     return {
         "rows": shown,
@@ -363,8 +364,9 @@ def tasks(results: Records) -> dict:
 SAME = "source", "target", "draft", "rule", "cut"  # where T alone differs
 
 
-def by_heat(rows: list[dict]) -> list[tuple[dict, dict]]:
-    """Returns rows at T = 0 with those at T = 1 of the same text, pair and rule."""
+def pair_temperatures(rows: list[dict]) -> list[tuple[dict, dict]]:
+    """Returns the rows at T = 0, each with the row at T = 1 of the same text, pair and
+    rule."""
     found = {(it["source"], it["row"]): it for it in rows}
     return [
         (it, other)
@@ -378,9 +380,8 @@ PLACES = "ende_{}_t0", "ende_{}_t1", "docs_{}_t0", "docs_{}_t1"  # the paper's t
 
 
 def smallest_leads(rows: list[dict], place: str) -> bool:
-    """Returns whether t5_small is the fastest of three drafts, where all three were
-    timed.
-    """
+    """Returns whether t5_small is the fastest of three drafts, if all three were
+    timed."""
     own = SOURCES["table2"]
     speeds = {it["row"]: it["speed"] for it in rows if it["source"] == own}
     three = [speeds.get(place.format(size)) for size in ("small", "base", "large")]
@@ -388,7 +389,7 @@ def smallest_leads(rows: list[dict], place: str) -> bool:
 
 
 def pair_point(it: dict) -> dict:
-    papers = catalogue.published(it["folder"], it["row"]) or {}
+    papers = catalogue.published_numbers(it["folder"], it["row"]) or {}
     same = {key: it[key] for key in SAME if key in it}
     return same | {
         "row": it["row"],
@@ -405,11 +406,11 @@ def pair_point(it: dict) -> dict:
 
 
 def bench_points(results: Records) -> Iterator[dict]:
-    """Yields the rows of this folder's own lines, because another folder of the same
-    table has rows of these names.
+    """Yields the rows that this folder's own lines name, because another folder of the
+    same table has rows with the same names.
     """
     lines = [line for line in catalogue.find_table(BENCH).lines if line.folder == BENCH]
-    titles = {line.row: firm(line.what.rpartition(":")[0]) for line in lines}
+    titles = {line.row: join_firmly(line.what.rpartition(":")[0]) for line in lines}
     for row, record in sorted(results.get(BENCH, {}).items()):
         it = record["measured"]
         yield {key: it[key] for key in SAME if key in it} | {

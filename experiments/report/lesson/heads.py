@@ -1,4 +1,5 @@
-"""The tokens a call that drafts of one target give, by the records of heads and trees.
+"""The tokens per call with different drafts for one target, from the records of heads
+and trees.
 
 Each row is by an exact rule. Those of a group are of the same prompts.
 """
@@ -7,7 +8,7 @@ from collections.abc import Iterator
 
 from experiments import catalogue
 from experiments.records.table import Records
-from experiments.report.lesson.export import firm, record_numbers
+from experiments.report.lesson.export import join_firmly, record_numbers
 
 HEAD, TREES, TRAINED = "heads", "trees", "heads_data"  # folders of records
 GROUPS = {  # what is decoded, by its task
@@ -28,8 +29,8 @@ ASKED = {  # rows of the exercises
 }
 
 
-def measured(results: Records) -> dict:
-    """Returns the rows of each group of prompts, most tokens a call first, and the
+def rank_rows(results: Records) -> dict:
+    """Returns the rows of each group of prompts, most tokens per call first, and the
     numbers that the exercises name.
 
     Raises:
@@ -46,8 +47,9 @@ def measured(results: Records) -> dict:
 
 
 def head_rows(results: Records) -> Iterator[dict]:
-    """Yields the rows of the bundled head; and of the table of trees those of bigrams,
-    and of the small draft where it is drafted and verified like the head.
+    """Yields the rows of the bundled head; and from the table of trees those of
+    bigrams, and those of the small draft where it is drafted and verified like the
+    head.
     """
     yield from folder_rows(results, HEAD)
     there = results[HEAD]
@@ -59,7 +61,7 @@ def head_rows(results: Records) -> Iterator[dict]:
 
 
 def folder_rows(results: Records, folder: str) -> Iterator[dict]:
-    """Yields the rows of a folder that count accepted tokens of texts in `GROUPS`.
+    """Yields the rows of a folder that count accepted tokens on texts in `GROUPS`.
 
     Raises:
         ValueError: the rule of such a row is not exact.
@@ -78,7 +80,7 @@ def folder_rows(results: Records, folder: str) -> Iterator[dict]:
         title = f"{drafted}, {titles[row]}" if drafted else titles[row]
         yield {
             "row": row,
-            "name": firm(title),
+            "name": join_firmly(title),
             "group": group,
             "heat": it["protocol"]["temperature"],
             "date": record["provenance"]["date"][:10],
@@ -87,8 +89,8 @@ def folder_rows(results: Records, folder: str) -> Iterator[dict]:
 
 
 def row_numbers(it: dict) -> dict:
-    """Returns the tokens a call of a row, and the accepted share of its tested tokens,
-    of a tree's levels, with its standard error.
+    """Returns the tokens per call of a row, and the share of its tested tokens that
+    were accepted (for a tree, of its levels), with the standard error.
     """
     share = it["estimates"]["counts"]
     numbers = {"share": share["value"], "se": share["se"]}
@@ -96,7 +98,8 @@ def row_numbers(it: dict) -> dict:
 
 
 def row_titles(folder: str) -> dict[str, str]:
-    """Returns what a table calls the rows of a folder, without their temperature."""
+    """Returns the titles that a table gives to the rows of a folder, without their
+    temperature."""
     table = catalogue.find_table(TREES if folder == TREES else HEAD)
     return {
         line.row: ", ".join(

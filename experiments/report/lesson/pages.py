@@ -1,4 +1,4 @@
-"""The lesson's files: a page for each simulation, and beside it its data as JSON.
+"""The lesson's files: a page for each simulation, and its data as JSON beside it.
 
 A page loads nothing from a network: its script, its style and its data are part of it.
 """
@@ -34,7 +34,7 @@ PAGES = (
         "clock",
         "One call checks many tokens",
         "What a call reads, how a draft fills it, and what it takes in milliseconds.",
-        export.clock,
+        export.clock_data,
     ),
     Page(
         "steps",
@@ -52,7 +52,7 @@ PAGES = (
         "hand",
         "p and q by hand",
         "Move two distributions: what is kept, what is rejected, what comes out.",
-        lambda results: export.hand(),
+        lambda results: export.two_laws_data(),
     ),
     Page(
         "samples",
@@ -82,7 +82,7 @@ PAGES = (
         "methods",
         "Who drafts, and what is promised",
         "Methods since 2018, by what each guarantees, and what heads and drafts give.",
-        lambda results: export.methods() | heads.measured(results),
+        lambda results: export.methods() | heads.rank_rows(results),
     ),
 )
 

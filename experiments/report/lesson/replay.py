@@ -1,4 +1,4 @@
-"""A prompt decoded by every rule of chains, with the laws that decided each step.
+"""A prompt decoded under every rule for chains, with the laws that decided each step.
 
 p is the target M_p, q the drafter M_q, gamma the number of drafted tokens. The rows are
 those that the real compiled step reads: its verifier is replaced by one that also
@@ -29,7 +29,7 @@ from specjax.types import Draft, Info, Law, Params, Verdict, Verifier
 RULES = tuple(name for name, claim in CLAIMS.items() if claim.chains is None)
 PROMPT = 'def read_config(path, default=None):\n    """'
 GAMMA, TOKENS, SEEDS = 4, 40, range(24)
-SHOWN = 4  # of the target's likeliest tokens
+SHOWN = 4  # of the target's most likely tokens
 OWN = "match", "gumbel"  # rules that draw the target's own token, whatever was drafted
 
 
@@ -37,14 +37,20 @@ Pair = tuple[str, str]
 
 
 def replays(pair: Pair = ("code_target", "code_small"), at_once: bool = True) -> dict:
-    """Returns the runs of every rule, one for each seed, at temperature 1, and their
-    common values.
+    """Returns the runs of every rule, one for each seed, at temperature 1, and the
+    values that all runs share.
 
     Args:
         at_once: decode by several rules at a time, in processes.
     """
-    work = {f"texts by {rule}": partial(runs_of, pair, rule, SEEDS) for rule in RULES}
-    found = laws.at_once(work) if at_once else {x: one() for x, one in work.items()}
+    work = {
+        f"texts by {rule}": partial(decode_runs, pair, rule, SEEDS) for rule in RULES
+    }
+    found = (
+        laws.run_in_processes(work)
+        if at_once
+        else {x: one() for x, one in work.items()}
+    )
     runs = dict(zip(RULES, found.values(), strict=True))
     vocab = pretrained.load(pair[0]).vocab
     common = {"target": pair[0], "draft": pair[1], "vocab": vocab}
@@ -52,8 +58,8 @@ def replays(pair: Pair = ("code_target", "code_small"), at_once: bool = True) ->
     return common | {"seeds": [*SEEDS], "rules": guarantees(), "runs": runs}
 
 
-def runs_of(pair: Pair, rule: str, seeds: Sequence[int]) -> list[list[dict]]:
-    """Returns the steps of each seed's text by a rule."""
+def decode_runs(pair: Pair, rule: str, seeds: Sequence[int]) -> list[list[dict]]:
+    """Returns the steps of each seed's text under a rule."""
     target, draft = drafts.pair(pretrained.load(pair[0]), pair[1])
     return list(decode_texts(rule, target, draft, seeds))
 
@@ -68,11 +74,11 @@ def decode_texts(
     """Yields the steps of each seed's text."""
     verifier, seen = verifiers.find(rule), []
     drafter = draft.drafter(GAMMA, rollout.for_rule(verifier))
-    decoder = Decoder(target.model, drafter, watch(verifier, seen))
+    decoder = Decoder(target.model, drafter, record_verdicts(verifier, seen))
     prompt, ends = figure1.begin(target, PROMPT)
     begun = int(prompt.length[0])
     stream = generate.build_stream(decoder, begun + TOKENS + GAMMA + 1)
-    tokenizer, sampling = figure1.tokenizer_of(target), make_sampling(1, 1.0)
+    tokenizer, sampling = figure1.bundled_tokenizer(target), make_sampling(1, 1.0)
     for seed in seeds:
         request = make_request(root_key(seed), prompt, TOKENS, sampling, ends)
         steps, length = [], begun
@@ -86,8 +92,8 @@ def decode_texts(
         yield steps
 
 
-def watch(verifier: Verifier, seen: list) -> Verifier:
-    """Returns the same verifier, which also records each verdict in `seen`.
+def record_verdicts(verifier: Verifier, seen: list) -> Verifier:
+    """Returns the same verifier, which also appends each verdict to `seen`.
 
     Recorded are p and q of the drafted tokens; and for the position where a token was
     added, the ids of the target's first SHOWN and of the added token, their p, q and

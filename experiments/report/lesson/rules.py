@@ -1,5 +1,5 @@
-"""The law of one emitted token, exactly: of Algorithm 1, and of rules that differ from
-it.
+"""The exact law of one emitted token: under Algorithm 1, and under rules that differ
+from it.
 
 p is the target's law, q the drafter's, x a token drawn from q that is kept with
 probability min(1, p(x) / q(x)) unless a rule says otherwise. Axes: V vocabulary.
@@ -9,8 +9,8 @@ import numpy as np
 
 
 def emitted_laws(p: np.ndarray, q: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the law [V] by rule, for two laws [V] that are not equal; the first is p
-    itself.
+    """Returns the law [V] of each rule, for two laws [V] that are not equal; the first
+    is p itself.
     """
     kept, left = np.minimum(p, q), np.maximum(p - q, 0)  # Appendix A.1
     lost, apart, liked = 1 - kept.sum(), np.abs(p - q), np.where(p >= q, q, 0)
@@ -27,8 +27,8 @@ def emitted_laws(p: np.ndarray, q: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def reuse_uniform(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Returns the law [V] of the added token where the uniform that rejected x also
-    draws from the residual.
+    """Returns the law [V] of the added token, if the uniform that rejected x is also
+    used to draw from the residual.
 
     The uniform u, p(x) / q(x) <= u < 1, inverts the residual's cumulative law.
     """

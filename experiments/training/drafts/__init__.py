@@ -1,3 +1,2 @@
 """The bundled drafts: the texts that their targets write, and the losses of
-training.
-"""
+training."""

@@ -1,5 +1,5 @@
-"""The questions to a target, batch by batch, and its answers with its law at every
-token, written and stored in one pass.
+"""A target's answers to questions with its law at every token, written and stored batch
+by batch.
 
 Scoring a text after it was written would read its long prompt twice. Here the prompt is
 read once; only its end is stored, because a draft with a short window reads no more. A
@@ -102,14 +102,15 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
 
 
 def _join(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> Written:
-    """Returns each row from the first stored prompt token on, with zeros after its
-    end.
-    """
+    """Returns each row from its first stored prompt token on, with zeros after its
+    end."""
     before, drawn, live, after = made
     rows, begun = np.arange(len(tokens))[:, None], np.minimum(length, plan.kept)
     ends = begun + live.sum(1)
 
-    def moved(prompt: np.ndarray, answer: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def shift_rows(
+        prompt: np.ndarray, answer: np.ndarray, ends: np.ndarray
+    ) -> np.ndarray:
         whole = np.concatenate([prompt, answer], axis=1)
         at = np.arange(whole.shape[1])
         place = np.minimum((plan.kept - begun)[:, None] + at, at[-1])
@@ -117,15 +118,17 @@ def _join(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> Wr
         return np.where(inside, whole[rows, place], 0)
 
     kept = length[:, None] - plan.kept + np.arange(plan.kept)
-    texts = moved(tokens[rows, np.maximum(kept, 0)], drawn, ends).astype(np.uint16)
+    texts = shift_rows(tokens[rows, np.maximum(kept, 0)], drawn, ends).astype(np.uint16)
     # The law after the prompt's last token is that of the answer's first.
     each = zip(before, after, strict=True)
-    ids, log_p = (moved(prompt[:, :-1], answer, ends - 1) for prompt, answer in each)
+    ids, log_p = (
+        shift_rows(prompt[:, :-1], answer, ends - 1) for prompt, answer in each
+    )
     texts = written.without_inputs(texts, ends.astype(np.int32), begun.astype(np.int32))
     return Written(texts, ids, log_p)
 
 
-class Asking(NamedTuple):
+class QuestionSetting(NamedTuple):
     """The questions of a run.
 
     Attributes:
@@ -147,11 +150,12 @@ def write(
     target: Pretrained,
     asked: Mapping[str, list[str]],
     *,
-    asking: Asking,
+    setting: QuestionSetting,
     folder: Path,
     part: tuple[int, int] = (0, 1),
 ) -> list[Written]:
-    """Writes all batches, and reads those that are in the folder already.
+    """Writes the answers of all batches, except that batches already in the folder are
+    read.
 
     Every other answer is greedy, the others are sampled at T = 1.
 
@@ -159,16 +163,16 @@ def write(
         part: (k, n), of n processes that each write every n-th batch, the k-th from 0
             on.
     """
-    answer, prompts = build(target, asking.plan), _prompts(target, asked, asking)
-    about = {"target": loop.digest(target.params), "asking": _to_json(asking)}
+    answer, prompts = build(target, setting.plan), _prompts(target, asked, setting)
+    about = {"target": loop.digest(target.params), "asking": _to_json(setting)}
     whole = []
-    for number in progress.track(range(asking.batches), "answers", kept=True):
+    for number in progress.track(range(setting.batches), "answers", kept=True):
         if number % part[1] != part[0]:
             continue
 
         def make(number=number) -> dict[str, np.ndarray]:
             key = jax.random.fold_in(root_key(SEED), number)
-            heat = np.arange(asking.plan.batch) % 2
+            heat = np.arange(setting.plan.batch) % 2
             texts, ids, log_p = answer(key, prompts(number), heat)
             return texts._asdict() | {"ids": ids, "log_p": log_p, "heat": heat}
 
@@ -178,20 +182,21 @@ def write(
     return whole
 
 
-def _to_json(asking: Asking) -> dict:
+def _to_json(asking: QuestionSetting) -> dict:
     plain = asking._asdict() | {"plan": asking.plan._asdict()}
     return {k: v for k, v in plain.items() if k != "batches"}
 
 
 def _prompts(
-    target: Pretrained, asked: Mapping[str, list[str]], asking: Asking
+    target: Pretrained, asked: Mapping[str, list[str]], asking: QuestionSetting
 ) -> Callable[[int], list[list[int]]]:
-    """Returns a function from the number of a batch to its prompts; kinds alternate."""
+    """Returns a function from the number of a batch to its prompts; the kinds of
+    prompts alternate."""
     turns = [name for name, share in asking.shares.items() for _ in range(share)]
     np.random.default_rng(SEED).shuffle(turns)
-    itself = _itself(target, asking)
+    itself = _own_questions(target, asking)
 
-    def of(number: int) -> list[list[int]]:
+    def next_prompts(number: int) -> list[list[int]]:
         rounds, at = divmod(number, len(turns))
         name = turns[at]
         if name == ITSELF:
@@ -199,13 +204,14 @@ def _prompts(
         before = rounds * turns.count(name) + turns[:at].count(name)
         return _conversations(target, asked[name], asking, before)
 
-    return of
+    return next_prompts
 
 
 def _conversations(
-    target: Pretrained, texts: list[str], asking: Asking, number: int
+    target: Pretrained, texts: list[str], asking: QuestionSetting, number: int
 ) -> list[list[int]]:
-    """Returns a batch of the texts, which repeat after the last one.
+    """Returns a batch of conversations from the texts, which start again after the last
+    one.
 
     Four batches at a time are sorted by length, for little padding.
     """
@@ -221,15 +227,17 @@ def _read(target: Pretrained, text: str) -> list[int]:
     return target.tokenizer.converse([{"role": "user", "content": text}])
 
 
-def _itself(target: Pretrained, asking: Asking) -> Callable[[int], list[list[int]]]:
-    """Returns questions that the target writes where its template expects the user's
-    message.
+def _own_questions(
+    target: Pretrained, asking: QuestionSetting
+) -> Callable[[int], list[list[int]]]:
+    """Returns questions that the target itself writes, at the place of its template for
+    the user's message.
     """
     size = asking.plan.batch
-    before = _common(_read(target, "A"), _read(target, "1 b"))
+    before = _common_prefix(_read(target, "A"), _read(target, "1 b"))
     ask = build(target, Plan(asking.question, len(before), size))
 
-    def of(number: int) -> list[list[int]]:
+    def next_prompts(number: int) -> list[list[int]]:
         ids: list[list[int]] = []
         for turn in range(TURNS):
             key = jax.random.fold_in(root_key(SEED + 1), number)
@@ -246,9 +254,9 @@ def _itself(target: Pretrained, asking: Asking) -> Callable[[int], list[list[int
                 break
         return sorted(ids[:size], key=len)
 
-    return of
+    return next_prompts
 
 
-def _common(first: list[int], second: list[int]) -> list[int]:
+def _common_prefix(first: list[int], second: list[int]) -> list[int]:
     same = [a == b for a, b in zip(first, second, strict=False)]
     return first[: same.index(False)]

@@ -1,4 +1,4 @@
-"""A comparison of losses by the agreement of draft and target: alpha after some
+"""A comparison of losses by alpha, the agreement of draft and target, after some
 training with each.
 
 Every loss continues from the one draft that KL made (`zoo_code`), with several seeds
@@ -27,7 +27,7 @@ TOKENIZER = zoo.FOLDER / zoo.TOKENIZERS["code"]
 
 
 def build(target: Pretrained, loss: str, seeds: int, runs: str) -> Measurement:
-    """Returns the measurement of one loss, of `losses.LOSSES` or "none".
+    """Returns the measurement of one loss, by its name in `losses.LOSSES`, or "none".
 
     Args:
         runs: the folder of `experiments.training.zoo_code`.
@@ -44,8 +44,8 @@ def build(target: Pretrained, loss: str, seeds: int, runs: str) -> Measurement:
 
 
 def measure(target: Pretrained, loss: str, seeds: int, runs: Path) -> dict:
-    """Returns alpha on held-out texts of the target, at T = 0 and T = 1: of each seed,
-    the mean, and its standard error where there are several.
+    """Returns alpha on held-out texts of the target, at T = 0 and T = 1: for each seed,
+    the mean, and its standard error if there are several seeds.
     """
     recipe = pipeline.read("code")
     text = code.load(runs / "text.npz", tokenizer.keep(TOKENIZER, bytes))

@@ -1,4 +1,4 @@
-"""The texts of a target that a draft of its pipeline learns from, by task.
+"""The texts of a target that its draft learns from, by task.
 
 Axes: N texts.
 """
@@ -14,7 +14,7 @@ from specjax.training.written import Written, batches, distillation, join
 
 
 class Lessons(NamedTuple):
-    """The data that a draft learns from.
+    """The data that a draft learns from, and the data that it is measured on.
 
     Attributes:
         train: by task, its share of the batches, and the number of its texts in a
@@ -47,14 +47,14 @@ def lessons(
 
 
 def data(lessons: Lessons) -> Callable[[Stage], Data]:
-    """Returns the training data of a stage of a draft: a task by its share, then texts
-    of it.
+    """Returns the training data for a stage of a draft: a task is chosen by its share,
+    then texts of it.
     """
     tasks = list(lessons.train.values())
     share = np.array([part[1] for part in tasks])
     held_out = {name: batches(part) for name, part in lessons.held_out.items()}
 
-    def of(stage: Stage) -> Data:
+    def stage_data(stage: Stage) -> Data:
         def batch(seed: tuple[int, ...]) -> Written:
             rng, at = np.random.default_rng(seed), 0
             if len(tasks) > 1:
@@ -66,4 +66,4 @@ def data(lessons: Lessons) -> Callable[[Stage], Data]:
         loss, about = partial(distillation, stage.loss), {"target": lessons.target}
         return Data(batch, held_out, loss, about)
 
-    return of
+    return stage_data

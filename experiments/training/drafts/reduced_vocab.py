@@ -1,5 +1,5 @@
 """Drafts with a reduced vocabulary (`specjax.models.reduced_vocab`), and their training
-on texts that a pretrained target wrote.
+on texts of a pretrained target.
 
 Axes: B texts, L tokens, K ids of the draft, V those of the target, N most likely ids
 that are kept of the target's law, C = N + 1 classes.
@@ -20,7 +20,7 @@ from experiments.training.pipeline import Data, Stage
 from specjax.checkpoints import Pretrained, reduced_vocab
 from specjax.models import families, llama
 from specjax.models.families import Config
-from specjax.models.reduced_vocab import Reduction, table_of, with_embedding
+from specjax.models.reduced_vocab import Reduction, find_embedding, with_embedding
 from specjax.training import forward, loop, losses, written
 from specjax.training.written import Comparison, Written
 
@@ -37,7 +37,7 @@ class Lesson(NamedTuple):
     embedding: Array
 
 
-def frequent(
+def most_frequent_ids(
     parts: Sequence[Written], count: int, *, vocab: int, more: np.ndarray | None = None
 ) -> np.ndarray:
     """Returns the ids [count] that the target would emit most often, in ascending
@@ -60,8 +60,8 @@ def frequent(
 
 
 def relabel_ids(part: Written, ids: np.ndarray, vocab: int) -> Written:
-    """Returns the same batch with the most likely ids of the target replaced by the
-    draft's own ids.
+    """Returns the same batch with the target's most likely ids replaced by the draft's
+    own numbers for them.
     """
     place = np.full(vocab, ids.size, np.uint16)
     place[ids] = np.arange(ids.size)
@@ -71,7 +71,7 @@ def relabel_ids(part: Written, ids: np.ndarray, vocab: int) -> Written:
 def prune(
     config: Config, layers: Sequence[int], *, params: Any, ids: np.ndarray
 ) -> Any:
-    """Returns the initial weights of a draft.
+    """Returns the initial weights of a draft, cut from those of a model.
 
     They are some layers of the target's decoder, with those units of the feed-forward
     that have the largest weights, its last norm and positions, and the rows of its
@@ -99,7 +99,7 @@ def prune(
 
 
 def compare(config: Config, params: Any, lesson: Lesson) -> Comparison:
-    """Returns the comparison over the draft's classes; q is 0 for an id that it
+    """Returns the comparison over the draft's classes; q is 0 for an id that the draft
     lacks.
     """
     texts, wide = lesson.whole.texts, lesson.embedding.shape[0]
@@ -123,20 +123,22 @@ def train(
     recipe: dict,
     more: np.ndarray | None = None,
 ) -> None:
-    """Writes the draft to `path`, and its recipe beside it.
+    """Trains a draft; writes it to `path`, and its recipe beside it.
 
     Args:
         held_out: batches of the target's texts.
         parts: other batches, by the names of the recipe's stages. The ids are the most
             frequent ones of the first part, together with those of `more` as for
-            `frequent`; the last part holds all batches.
+            `most_frequent_ids`; the last part holds all batches.
     """
     stages = [
         it._replace(config=stage_config(it, target)) for it in pipeline.stages(recipe)
     ]
     config, whole = stages[-1].config, target.model.vocab
-    ids = frequent(next(iter(parts.values())), config.vocab, vocab=whole, more=more)
-    embedding = table_of(target.params)
+    ids = most_frequent_ids(
+        next(iter(parts.values())), config.vocab, vocab=whole, more=more
+    )
+    embedding = find_embedding(target.params)
 
     def with_draft_ids(batches: Sequence[Written]) -> list[Written]:
         return [relabel_ids(it, ids, whole) for it in batches]
@@ -144,12 +146,12 @@ def train(
     def lesson(part: Written, index: np.ndarray) -> Lesson:
         return Lesson(part.rows(index), embedding)
 
-    def each(step: slice) -> list[Lesson]:
+    def held_out_lessons(step: slice) -> list[Lesson]:
         return [
             lesson(it, np.arange(len(it.ids))[step]) for it in with_draft_ids(held_out)
         ]
 
-    fixed = {"held_out": each(slice(None))}
+    fixed = {"held_out": held_out_lessons(slice(None))}
 
     def data(learnt: Written, stage: Stage) -> Data:
         def batch(seed: tuple[int, ...]) -> Lesson:
@@ -164,7 +166,7 @@ def train(
     begun = prune(config, recipe["first_layers"], params=target.params, ids=ids)
     params = pipeline.run(runs, stages, texts, first=begun)
     # The even rows are greedy.
-    apart = {f"t{t}": each(slice(t, None, 2)) for t in (0, 1)}
+    apart = {f"t{t}": held_out_lessons(slice(t, None, 2)) for t in (0, 1)}
     alphas = written.rates(config, params, held_out=apart, compare=compare)
     reduced_vocab.save(path, Reduction(config, params, ids))
     *_, every = parts.values()
@@ -176,8 +178,8 @@ def train(
 
 
 def stage_config(stage: Stage, target: Pretrained) -> Config:
-    """Returns the sizes of a stage's draft, with the values that a Llama shares with
-    its target.
+    """Returns the sizes of a stage's draft, with the values that a Llama has in common
+    with its target.
     """
     config = stage.config
     if not isinstance(config, llama.Config):
@@ -189,7 +191,7 @@ def stage_config(stage: Stage, target: Pretrained) -> Config:
 def run_identity(
     target: Pretrained, learnt: Written, ids: np.ndarray
 ) -> dict[str, Any]:
-    """Returns the JSON that identifies a run, besides its recipe."""
+    """Returns the JSON that identifies a run, in addition to its recipe."""
     digests = {"target": target.params, "answers": learnt.texts._asdict(), "ids": ids}
     return {
         name: loop.digest(jax.tree.map(np.asarray, x)) for name, x in digests.items()

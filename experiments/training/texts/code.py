@@ -20,7 +20,7 @@ LIBRARY_TIMES = 2  # a window of the standard library is as likely as two of pac
 
 
 class Text(NamedTuple):
-    """The streams: one for training, and two that are held out."""
+    """The streams of ids: one for training, and two that are held out."""
 
     train: Stream
     held_out: Stream
@@ -28,8 +28,8 @@ class Text(NamedTuple):
 
 
 def load(path: Path, pieces: SentencePieceProcessor) -> Text:
-    """Returns the text as ids, read once: a run does not change with the installed
-    packages.
+    """Returns the text as ids. It is read once, so that a run does not change with the
+    installed packages.
     """
 
     def read() -> dict[str, np.ndarray]:
@@ -53,8 +53,8 @@ def load(path: Path, pieces: SentencePieceProcessor) -> Text:
 
 
 def mix(library: Stream, others: Stream) -> Stream:
-    """Returns one stream, in which windows of the first are `LIBRARY_TIMES` as likely a
-    document.
+    """Returns one stream, in which a document of the first begins windows
+    `LIBRARY_TIMES` as often as one of the second.
     """
     tokens = np.concatenate([library.tokens, others.tokens])
     after = others.starts + library.tokens.size
@@ -62,7 +62,7 @@ def mix(library: Stream, others: Stream) -> Stream:
 
 
 def documents() -> tuple[dict[str, list[str]], dict]:
-    """Returns the texts for training and the held-out ones, and their description.
+    """Returns the texts for training and the held-out texts, and their description.
 
     The training and held-out sides of the library come from different files, and may
     contain the same function. No held-out function of a package repeats the library,

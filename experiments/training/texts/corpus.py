@@ -19,8 +19,8 @@ SKIPPED |= {"turtledemo", "pydoc_data", "encodings", "__pycache__"}
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def split_of(relative_path: str) -> str:
-    """Returns the side of a file: 90 % train, 5 % valid, 5 % test."""
+def choose_split(relative_path: str) -> str:
+    """Returns the split of a file: 90 % train, 5 % valid, 5 % test."""
     bucket = hashlib.sha256(relative_path.encode()).digest()[0] % 20
     return {0: "valid", 1: "test"}.get(bucket, "train")
 
@@ -32,7 +32,7 @@ def digest(documents: list[str]) -> str:
 
 def stdlib(split: str) -> list[str]:
     read = (path.read_text("utf-8", errors="ignore") for path in library(split))
-    return [text for source in read for text in documents_of(source)]
+    return [text for source in read for text in extract_documents(source)]
 
 
 def library(split: str) -> Iterator[Path]:
@@ -43,12 +43,12 @@ def modules(root: Path, split: str) -> Iterator[Path]:
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root)
         kept = not SKIPPED.intersection(place.parts)
-        if kept and split_of(place.as_posix()) == split:
+        if kept and choose_split(place.as_posix()) == split:
             yield path
 
 
-def documents_of(source: str) -> list[str]:
-    """Cuts one source file into documents; a file that does not parse has none."""
+def extract_documents(source: str) -> list[str]:
+    """Returns the documents in one source file; a file that does not parse has none."""
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -61,7 +61,8 @@ def documents_of(source: str) -> list[str]:
 
 
 def visit(node: ast.AST, lines: list[str], documents: list[str]) -> None:
-    """Adds the functions and class heads under `node`, outermost functions only."""
+    """Adds the functions and class heads under `node` to `documents`, only the
+    outermost functions."""
     for child in getattr(node, "body", []):
         if isinstance(child, FUNCTION | ast.ClassDef):
             # Of a class, up to its first method: attributes and docstring.

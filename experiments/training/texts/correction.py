@@ -1,4 +1,4 @@
-"""Errors put into good text by seeded rules, which a model learns to correct.
+"""Errors inserted into good text by seeded rules, which a model learns to correct.
 
 The errors are in typing, case, word order, and agreement, in a tenth of the words. The
 original text is the answer, nearly all of which is a copy of the input: the case of
@@ -26,7 +26,7 @@ AGREE |= {other: word for word, other in AGREE.items()}
 Rule = Callable[[np.random.Generator, list[str], int], None]
 
 
-def spoil(text: str, seed: int, rate: float = RATE) -> str:
+def add_errors(text: str, seed: int, rate: float = RATE) -> str:
     """Returns the text with errors in about `rate` of its words, or somewhat fewer.
 
     An error may undo another, and in a short text the few tries may all find nothing to
@@ -45,8 +45,8 @@ def spoil(text: str, seed: int, rate: float = RATE) -> str:
 
 
 def mistype(rng: np.random.Generator, words: list[str], at: int) -> None:
-    """Swaps two letters, drops one, doubles one, or replaces one by a neighbouring
-    key.
+    """Swaps two letters, drops one, doubles one, or replaces one by that of a
+    neighbouring key.
     """
     word = words[at]
     if len(word) < 4 or not word.isalpha():
@@ -78,8 +78,8 @@ def misplace(rng: np.random.Generator, words: list[str], at: int) -> None:
 
 
 def disagree(rng: np.random.Generator, words: list[str], at: int) -> None:
-    """Changes the number, singular or plural, of the first word from `at` on that has
-    one.
+    """Changes the number, singular or plural, of the first word from `at` on that has a
+    number.
     """
     for place in range(at, len(words)):
         if words[place] in AGREE:

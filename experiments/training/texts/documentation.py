@@ -5,7 +5,7 @@ line is its summary. They come from Python's standard library and the packages t
 experiments use. Passages, long enough to decode for a while, come from the library and
 from `packages`: consecutive sentences of one file, as many as needed, from paragraphs
 that are prose and not signatures, tables or sections; each sentence is read once. A
-file's side, train, valid or test, is `corpus.split_of` its path.
+file's side, train, valid or test, is `corpus.choose_split` of its path.
 """
 
 import ast
@@ -27,8 +27,9 @@ SECTION = re.compile(
 
 
 def pairs(split: str) -> list[tuple[str, str]]:
-    """Returns (body, first line) of one side, each body once, in the order of the
-    files: of the standard library, then of each installed package.
+    """Returns (body, first line) of the documentation strings of one split, each body
+    once, in the order of the files: those of the standard library, then of each
+    installed package.
     """
     files, summaries = [*corpus.library(split)], {}
     for name in PACKAGES:
@@ -71,7 +72,7 @@ def is_useful_pair(body: str, summary: str) -> bool:
 
 
 def read(side: str, apart: Collection[str] = ()) -> list[list[str]]:
-    """Returns the sentences of one side by file; none that is in `apart`."""
+    """Returns the sentences of one split by file, except those that are in `apart`."""
     files, seen, by_file = [*corpus.library(side)], set(apart), []
     for name in packages.NAMES:
         files += packages.files(packages.find_licensed(name)[0], side)
@@ -84,7 +85,7 @@ def read(side: str, apart: Collection[str] = ()) -> list[list[str]]:
 
 
 def sentences(text: str) -> list[str]:
-    """Returns the sentences of a documentation string's paragraphs of prose, each as
+    """Returns the sentences in a documentation string's paragraphs of prose, each as
     one line.
     """
     paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
@@ -103,13 +104,17 @@ def is_prose(paragraph: str) -> bool:
 
 
 def passages(
-    by_file: list[list[str]], length: Callable[[str], int], *, least: int, most: int
+    sentences_by_file: list[list[str]],
+    length: Callable[[str], int],
+    *,
+    least: int,
+    most: int,
 ) -> list[str]:
-    """Returns consecutive sentences of one file, with `least` to `most` in total by
-    `length`.
+    """Returns passages of consecutive sentences of one file, with `least` to `most` in
+    total by `length`.
     """
     whole = []
-    for file in by_file:
+    for file in sentences_by_file:
         part, size = [], 0
         for sentence in file:
             part, size = [*part, sentence], size + length(sentence)

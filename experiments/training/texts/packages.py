@@ -1,4 +1,5 @@
-"""Training text of permissively licensed packages: the functions of the installed ones.
+"""Training text from permissively licensed packages: the functions of those that are
+installed.
 
 Documents are those of `corpus`, of packages that specjax and its experiments use. A
 package whose licence is not permissive is refused, even if it is in the list. Versions
@@ -31,7 +32,7 @@ SKIPPED = corpus.SKIPPED | {"testing", "_vendor", "_vendored", "vendor"}
 
 
 class Package(NamedTuple):
-    """A package that was read; `documents` counts those of all sides."""
+    """A package that was read; `documents` counts those of all splits."""
 
     name: str
     version: str
@@ -40,19 +41,21 @@ class Package(NamedTuple):
 
 
 def read(split: str, apart: list[str]) -> tuple[list[str], list[Package]]:
-    """Returns the documents of one side that repeat none of those in `apart`, and their
-    packages.
+    """Returns the documents of one split that repeat none of those in `apart`, and
+    their packages.
 
     Raises:
         ValueError: a package's licence is not permissive.
     """
-    known, seen, about = lines_of(apart), set(apart), []
+    known, seen, about = long_lines(apart), set(apart), []
     documents: list[str] = []
     for name in NAMES:
         distribution, licence = find_licensed(name)
         before = len(documents)
         for path in files(distribution, split):
-            for text in corpus.documents_of(path.read_text("utf-8", errors="ignore")):
+            for text in corpus.extract_documents(
+                path.read_text("utf-8", errors="ignore")
+            ):
                 if text not in seen and not repeats(text, known):
                     seen.add(text)
                     documents.append(text)
@@ -62,40 +65,42 @@ def read(split: str, apart: list[str]) -> tuple[list[str], list[Package]]:
 
 
 def find_licensed(name: str) -> tuple[metadata.Distribution, str]:
-    """Returns the distribution of a name, with its licence. Raises as `read`."""
+    """Returns the distribution of a name, with its licence. Raises ValueError as `read`
+    does."""
     distribution = metadata.distribution(name)
-    return distribution, permissive(name, distribution.metadata)
+    return distribution, permissive_licence(name, distribution.metadata)
 
 
-def permissive(name: str, described) -> str:
+def permissive_licence(name: str, distribution) -> str:
     """Returns the licence in a distribution's metadata, if it is permissive."""
-    classifiers = described.get_all("Classifier") or []
+    classifiers = distribution.get_all("Classifier") or []
     named = [c.split(" :: ")[-1] for c in classifiers if c.startswith("License ::")]
-    first = (described.get("License") or "").strip().split("\n")[0]
-    licence = described.get("License-Expression") or ", ".join(named) or first
+    first = (distribution.get("License") or "").strip().split("\n")[0]
+    licence = distribution.get("License-Expression") or ", ".join(named) or first
     if RESTRICTIVE.search(licence) or not PERMISSIVE.search(licence):
         raise ValueError(f"{name} is licensed {licence!r}: take it off the list")
     return licence
 
 
 def files(distribution: metadata.Distribution, split: str) -> list[Path]:
-    """Returns the modules of one side, in order; a file's side is the hash of its
-    path.
+    """Returns the modules of one split, in order; a file's split follows from the hash
+    of its path.
     """
     python = (path for path in distribution.files or [] if path.suffix == ".py")
     kept = (path.as_posix() for path in python if not SKIPPED.intersection(path.parts))
-    sides = [path for path in sorted(kept) if corpus.split_of(path) == split]
+    sides = [path for path in sorted(kept) if corpus.choose_split(path) == split]
     places = [Path(str(distribution.locate_file(path))) for path in sides]
     return [path for path in places if path.is_file()]
 
 
-def lines_of(texts: list[str]) -> set[str]:
-    """Returns the longer lines of texts, which distinguish them from others."""
+def long_lines(texts: list[str]) -> set[str]:
+    """Returns the longer lines of texts, by which they can be recognized."""
     lines = (line.strip() for text in texts for line in text.split("\n"))
     return {line for line in lines if len(line) >= 24}
 
 
 def repeats(text: str, known: set[str]) -> bool:
-    """Returns whether half of a text's longer lines are lines of held-out texts."""
+    """Returns whether half of a text's longer lines are among those of held-out
+    texts."""
     lines = [line for line in map(str.strip, text.split("\n")) if len(line) >= 24]
     return bool(lines) and sum(line in known for line in lines) > len(lines) / 2

@@ -1,4 +1,5 @@
-"""Pairs of ids for the tasks of the bundled T5 family, read from a folder and packages.
+"""Pairs of ids for the tasks of the bundled T5 family, read from a folder and from
+packages.
 
 - `sentences`: English to German, sentences of Tatoeba (CC BY 2.0 FR). A folder has
   `train.en.xz`, `train.de.xz`, line by line, and `train.src.xz`, the source of each
@@ -38,7 +39,8 @@ def read_lines(path: Path) -> list[str]:
 
 
 def sentences(folder: Path) -> Sentences:
-    """Returns the pairs that may be redistributed, in the order of the files."""
+    """Returns the pairs of sentences that may be redistributed, in the order of the
+    files."""
     read = [read_lines(folder / f"train.{name}.xz") for name in ("en", "de", "src")]
     lines = zip(*read, strict=True)
     return [(en, de) for en, de, source in lines if source.startswith(LICENSED)]
@@ -46,8 +48,7 @@ def sentences(folder: Path) -> Sentences:
 
 def validation(folder: Path) -> Sentences:
     """Returns sentences of any length whose English side is not in the training
-    files.
-    """
+    files."""
     names = (f"valid.tatoeba_valid.{language}.xz" for language in ("en", "de"))
     return list(zip(*(read_lines(folder / n) for n in names), strict=True))
 
@@ -72,8 +73,8 @@ def load(path: Path, pieces, folder: Path) -> Texts:
 
 
 def pack(texts: Texts) -> dict[str, np.ndarray]:
-    """Returns each task's ids end to end, and the length of each part: source, target,
-    ...
+    """Returns the ids of each task end to end, and the length of each part: source,
+    target, ...
     """
     flat = {}
     for name, listed in texts.items():
@@ -93,7 +94,7 @@ def unpack(flat) -> Texts:
 
 
 def read(side: str, pieces, folder: Path) -> Texts:
-    """Returns the pairs of every task of a side; the shortest sentences come first."""
+    """Returns the pairs of every task of a split; the shortest sentences come first."""
     every, docs = sentences(folder), documentation.pairs(side)
     listed = every[HELD_OUT:] if side == "train" else every[:HELD_OUT]
     to_join = listed if side == "train" else validation(folder)
@@ -108,7 +109,7 @@ def read(side: str, pieces, folder: Path) -> Texts:
 def encode(
     pieces, texts: Sentences, prefix: str, longest: int | None = None
 ) -> list[Pair]:
-    """Returns both sides as ids, each ended by the end id; inputs are cut to
+    """Returns both sides as ids, each followed by the end id; inputs are cut to
     `longest`.
     """
     sources = pieces.encode([prefix + source for source, _ in texts])
@@ -120,8 +121,7 @@ def encode(
 
 def join_sentences(pieces, sentences: Sentences) -> list[Pair]:
     """Returns sentences in several random orders, joined until a target is long
-    enough.
-    """
+    enough."""
     sources, targets = (pieces.encode(list(x)) for x in zip(*sentences, strict=True))
     prefix, long = pieces.encode(TRANSLATE.strip()), []
     for seed in range(ORDERS):
@@ -135,7 +135,7 @@ def join_sentences(pieces, sentences: Sentences) -> list[Pair]:
 
 
 def passages(pieces, side: str) -> list[str]:
-    """Returns prose of one side; prose for training has no held-out sentence."""
+    """Returns prose of one split; prose for training contains no held-out sentence."""
     others = ("valid", "test") if side == "train" else ()
     files = (file for other in others for file in documentation.read(other))
     apart = [sentence for file in files for sentence in file]
@@ -148,9 +148,9 @@ def passages(pieces, side: str) -> list[str]:
 
 
 def corrections(pieces, texts: list[str]) -> list[Pair]:
-    """Returns each passage with several sets of errors, all with different seeds."""
+    """Returns each passage several times, with errors of different seeds."""
     spoilt = [
-        (correction.spoil(text, again * len(texts) + i), text)
+        (correction.add_errors(text, again * len(texts) + i), text)
         for again in range(SPOILED)
         for i, text in enumerate(texts)
     ]

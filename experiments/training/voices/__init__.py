@@ -1,3 +1,2 @@
-"""The voices that a small Whisper learns from: synthesised here, or recorded
-elsewhere.
-"""
+"""The voices that a small Whisper learns from: synthesized here, or recorded
+elsewhere."""

@@ -38,7 +38,7 @@ class Window(NamedTuple):
 
 
 SHORT, WHOLE = Window(2.0, 46), Window(sentences.SECONDS, 88)
-MARKS = 6  # tokens of a text that are no letters, and one to spare
+MARKS = 6  # tokens of a text that are not letters, and one to spare
 
 
 class Rows(NamedTuple):
@@ -60,7 +60,7 @@ class Rows(NamedTuple):
 
 
 def synthesise(rng: np.random.Generator, window: Window) -> Spoken:
-    """Returns sentences in one voice until the window is full, or fewer."""
+    """Returns sentences in one voice, as many as fit into the window."""
     voice, words = synthesis.speaker(rng), []
     for _ in range(rng.integers(1, round(window.seconds))):
         words += sentences.sentence(rng)
@@ -84,8 +84,8 @@ def fit_words(words: list[str], speech: Speech, window: Window) -> Spoken:
 def keep(
     path: Path, *, seed: int, count: int, window: Window = WHOLE, spoken=synthesise
 ) -> Rows:
-    """Returns the rows of a seed, made once, then read from `path`; frames are
-    float16.
+    """Returns the rows of a seed, which are made once and then read from `path`; frames
+    are float16.
     """
 
     def make() -> dict[str, np.ndarray]:
@@ -98,7 +98,7 @@ def keep(
     return Rows(*(read[name] for name in Rows._fields))
 
 
-def rows_of(whole: Rows, index: np.ndarray) -> Rows:
+def select_rows(whole: Rows, index: np.ndarray) -> Rows:
     part = Rows(*(leaf[index] for leaf in whole))
     return part._replace(frames=part.frames.astype(np.float32))
 
@@ -128,7 +128,8 @@ def rows(
 
 
 def _labels(words: list[str], speech: Speech, states: int) -> np.ndarray:
-    """Returns the letter at each state; words are spelled evenly over their time."""
+    """Returns the letter at each state; the letters of a word are spread evenly over
+    its time."""
     labels = np.full(states, sentences.IDS[" "], np.int32)
     for word, (start, end) in zip(words, speech.spans, strict=True):
         at = np.arange(round(start * 50), min(round(end * 50), states))

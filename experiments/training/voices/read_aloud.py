@@ -1,4 +1,4 @@
-"""Sentences read aloud by the voices of flite, a synthesiser that Whisper understands.
+"""Sentences read aloud by the voices of flite, a synthesizer that Whisper understands.
 
     python -m experiments.training.voices.read_aloud --texts FILE --out FOLDER
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def texts(sentences: list[str], count: int) -> list[str]:
-    """Returns sentences in order, as many in each text as fit."""
+    """Returns sentences in order, with as many in each text as fit."""
     made = [""]
     for sentence in sentences:
         if len(made[-1]) + len(sentence) > LETTERS:

@@ -1,5 +1,5 @@
-"""Recordings in folders: windows of any speech, and joined strings of digits that
-people spoke one at a time; and windows of our own voices.
+"""Windows of recorded speech from folders, strings of digits joined from single
+recordings, and windows of our own voices.
 
 A folder has `transcripts.tsv`: a line for each recording with its file, speaker,
 seconds, transcript and split, after a line of their names. The Free Spoken Digit
@@ -33,7 +33,7 @@ SEED, LETTERS = 11, 400  # of a window that is synthesised, at most
 def strings(
     folder: Path, split: str
 ) -> Callable[[np.random.Generator, Window], Spoken]:
-    """Returns a function that draws strings of digits of one speaker each."""
+    """Returns a function that draws a string of digits, all spoken by one speaker."""
     table = folder / TABLE
     if not table.is_file():
         raise ValueError(f"{folder} has no {TABLE}: name the folder of the recordings")
@@ -87,7 +87,7 @@ def windows(folder: Path, most: int) -> Iterator[Sound]:
     without such a split.
 
     Raises:
-        ValueError: the folder has no recordings, or a file is no sound.
+        ValueError: the folder has no recordings, or a file is not a sound.
     """
     files = sorted(x for x in folder.rglob("*") if x.suffix.lower() in SUFFIXES)
     if (folder / TABLE).is_file():
@@ -104,8 +104,8 @@ def windows(folder: Path, most: int) -> Iterator[Sound]:
 
 
 def transcribed_windows(folder: Path, most: int) -> Iterator[Sound]:
-    """Yields the recordings of a table's split "train" with their transcripts;
-    neighbours of one speaker share a window where both fit.
+    """Yields the recordings in a table's split "train" with their transcripts;
+    successive recordings of one speaker share a window if both fit.
 
     Raises:
         ValueError: the folder has no table.

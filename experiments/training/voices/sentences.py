@@ -1,4 +1,4 @@
-"""The sentences that the voices speak, written in letters, in Whisper's conventions.
+"""The sentences that the voices speak, spelled in letters, in Whisper's conventions.
 
 A text begins with `<|startoftranscript|>`, then has the times of its beginning and its
 end around it, or `<|notimestamps|>` before it. Timestamps are multiples of 0.02 s.
@@ -43,7 +43,7 @@ def sentence(rng: np.random.Generator) -> list[str]:
 
 def letters(words: Sequence[str]) -> list[int]:
     """Returns the letters of words, with a space before each word, as Whisper writes
-    it.
+    them.
     """
     return [IDS[letter] for word in words for letter in f" {word}"]
 

@@ -1,4 +1,4 @@
-"""A formant synthesiser: a source and a filter, for speech in nobody's voice.
+"""A formant synthesizer: a source and a filter, for speech in nobody's voice.
 
 Pulses of the vocal folds and noise pass through resonances (Fant 1960; Klatt 1980,
 https://doi.org/10.1121/1.383940), which are applied to the spectrum of each frame.
@@ -22,7 +22,7 @@ BLENDED, FADED = 9, 3  # frames over which formants and loudness change
 
 
 class Sound(NamedTuple):
-    """A stretch of speech.
+    """A stretch of speech with constant properties.
 
     Attributes:
         seconds: at rate 1.
@@ -47,7 +47,7 @@ QUIET = Sound(0.05, (500.0, 1500.0, 2500.0), 0.0)
 
 
 class Speaker(NamedTuple):
-    """A voice.
+    """The properties of a voice.
 
     Attributes:
         pitch: in Hz.
@@ -65,7 +65,7 @@ class Speaker(NamedTuple):
 
 
 class Speech(NamedTuple):
-    """Synthesised speech.
+    """Synthesized speech.
 
     Attributes:
         samples: [N] float32, 16,000 a second.
@@ -77,8 +77,8 @@ class Speech(NamedTuple):
 
 
 def speaker(rng: np.random.Generator) -> Speaker:
-    """Returns a random voice: a child's or a man's, calm or hasty, in a quiet or noisy
-    room.
+    """Returns a random voice: from a child's to a man's, calm or hasty, in a quiet or
+    noisy room.
     """
     tract = rng.uniform(0.9, 1.25)
     pitch = 110 * tract**2.5 * np.exp(rng.normal(0, 0.12))
@@ -113,7 +113,7 @@ def say(words: Sequence[str], voice: Speaker, rng: np.random.Generator) -> Speec
 
 
 def _smooth(track: np.ndarray, frames: int) -> np.ndarray:
-    """Returns moving means along the first axis, with constant ends."""
+    """Returns moving averages along the first axis, with constant ends."""
     side = frames // 2
     padded = np.pad(track, ((side, side), (0, 0)), mode="edge")
     sums = np.cumsum(np.pad(padded, ((1, 0), (0, 0))), axis=0)
@@ -121,7 +121,7 @@ def _smooth(track: np.ndarray, frames: int) -> np.ndarray:
 
 
 def _filter(track: np.ndarray, voice: Speaker, rng: np.random.Generator):
-    """Filters the source through the vocal tract: [T, 7] -> [T * HOP]."""
+    """Returns the source after the filter of the vocal tract: [T, 7] -> [T * HOP]."""
     count = len(track)
     frequency = np.fft.rfftfreq(FFT, 1 / RATE)[None]  # [1, F]
     # Pulses, one a period; the pitch falls towards the end and wavers.

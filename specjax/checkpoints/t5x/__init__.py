@@ -80,8 +80,8 @@ def open(path: str | Path) -> Archive:
 
 
 def is_t5x(path: Path) -> bool:
-    """Returns whether `open` reads a path, whole or damaged: a folder by the names in
-    it, a file by its first bytes."""
+    """Returns whether `open` reads a path, whole or damaged: a folder is known by the
+    names in it, a file by its first bytes."""
     if path.is_dir():
         return _find(str(path)) is not None
     if not path.is_file():
@@ -113,7 +113,8 @@ def _checkpoint(path: str) -> Place | None:
 
 
 def _last(path: str) -> Place | None:
-    """Returns the last checkpoint of a run that is complete; if none is, the last."""
+    """Returns the last complete checkpoint of a run; if none is complete, the last
+    one."""
     files = store.keys(store.folder(path), "checkpoint_")
     matches = (re.match(r"checkpoint_(\d+)/", file) for file in files)
     steps = {int(match[1]): match[0] for match in matches if match}

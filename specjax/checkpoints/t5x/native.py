@@ -47,8 +47,8 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
 
 
 def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.Zarr:
-    """Returns what a leaf stands for: itself, or an array in a folder beside the file.
-    Raises ValueError for a leaf of another kind."""
+    """Returns the array of a leaf: the leaf itself, or a stored array in a folder
+    beside the file. Raises ValueError for a leaf of another kind."""
     if isinstance(leaf, str) and leaf.startswith(PLACEHOLDER):
         return t5x_store.Zarr(folder / f"{leaf.removeprefix(PLACEHOLDER)}/")
     if isinstance(leaf, dict):
@@ -56,7 +56,7 @@ def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.
         path = store.get("path") or leaf.get("path")
         if leaf["driver"] != "zarr" or not isinstance(path, str) or not path:
             raise ValueError(
-                f"{where} is no zarr array with a path: {reprlib.repr(leaf)}"
+                f"{where} is not a zarr array with a path: {reprlib.repr(leaf)}"
             )
         inner = folder / f"{path.strip('/')}/"
         return t5x_store.Zarr(inner, leaf["metadata"], leaf.get("dtype"))
@@ -72,8 +72,8 @@ def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.
 
 def save(folder: str | Path, step: int, params: Any) -> Path:
     """Writes `folder/checkpoint_<step>`, which T5X loads: parameters and step alone.
-    Raises ValueError for a folder that exists or is no local one, and OSError, in one
-    line, where a disk is full."""
+    Raises ValueError for a folder that exists or is not a local one, and OSError, in
+    one line, where a disk is full."""
     final = Path(folder) / f"checkpoint_{step}"
     if "://" in str(folder):
         raise ValueError(f"{folder}: save to a disk, then copy the folder there")

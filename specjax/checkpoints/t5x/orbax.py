@@ -16,12 +16,12 @@ MANIFEST = "manifest.ocdbt"
 INDEX = {"total_bytes_limit": 2**23}  # of a database's index, read for each array
 
 
-def is_committed(folder: ts.KvStore, renamed: bool) -> bool:
+def is_committed(folder: ts.KvStore, has_final_name: bool) -> bool:
     """Returns whether Orbax finished writing a checkpoint's folder."""
     if store.exists(folder, COMMIT):
         return True
     started = store.content(folder, STARTED)
-    return renamed and (started is None or _has_finish_time(started))
+    return has_final_name and (started is None or _has_finish_time(started))
 
 
 def arrays_folder(folder: ts.KvStore) -> ts.KvStore:

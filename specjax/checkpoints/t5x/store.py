@@ -20,8 +20,8 @@ SECONDS = 30
 
 
 class Zarr(NamedTuple):
-    """A stored array. folder: its own. metadata, dtype: as a zarr spec has them, used
-    where the folder has no `.zarray`; None if only that file has them."""
+    """A stored array. folder: its own. metadata, dtype: as in a zarr spec, used where
+    the folder has no `.zarray`; None if only that file has them."""
 
     folder: ts.KvStore
     metadata: dict[str, Any] | None = None
@@ -39,7 +39,7 @@ def base(path: str | Path) -> dict[str, Any]:
         return ts.KvStore.Spec(text if text.endswith("/") else f"{text}/").to_json()
     except ValueError as error:
         raise ValueError(
-            f"{text} is no place for a checkpoint, give a local path or a"
+            f"{text} cannot hold a checkpoint, give a local path or a"
             f" gs://bucket/folder: {error}"
         ) from None
 
@@ -51,7 +51,7 @@ def folder(path: str | Path) -> ts.KvStore:
 
 def check_reachable(path: str) -> None:
     """Raises ValueError for a gs:// URL that does not answer within half a minute, or
-    may not be read: of such a one tensorstore lists nothing, without an error."""
+    may not be read: tensorstore lists nothing in such a bucket, without an error."""
     if not path.startswith("gs://"):
         return
     context = ts.Context({"gcs_request_retries": PATIENCE})
@@ -68,7 +68,7 @@ def check_reachable(path: str) -> None:
 
 
 def content(store: ts.KvStore, key: str) -> bytes | None:
-    """Returns the bytes of a file, None if there is none."""
+    """Returns the bytes of a file, None if it does not exist."""
     stored = store.read(key).result()
     return stored.value if stored.state == "value" else None
 
@@ -122,9 +122,9 @@ def open_arrays(stored: dict[str, Zarr], where: str) -> dict[str, ts.TensorStore
 def reader(
     arrays: Mapping[str, Any], where: str
 ) -> Callable[[str, tuple[slice, ...]], np.ndarray]:
-    """Returns the function (name, index) -> that part of an array, which reads no other
-    chunks. They are kept until others are read: of several devices that need parts of a
-    chunk, the first decodes it."""
+    """Returns a function (name, index) -> that part of an array, which reads only the
+    chunks that it needs. It keeps them until others are read: where several devices
+    need parts of one chunk, the chunk is decoded once."""
     kept: dict[tuple, np.ndarray] = {}
 
     def read(name: str, index: tuple[slice, ...]) -> np.ndarray:
@@ -151,7 +151,8 @@ def reader(
 
 @contextmanager
 def explain_damage(where: str) -> Iterator[None]:
-    """Adds to an error of tensorstore where it was, and what to do."""
+    """Adds to an error of tensorstore the checkpoint that it is about, and what to
+    do."""
     try:
         yield
     except ValueError as error:

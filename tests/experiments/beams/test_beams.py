@@ -1,4 +1,5 @@
-"""Beam search with drafts by width: numbers by hand, and rows of small pairs."""
+"""Beam search with drafts, by width: numbers computed by hand, and rows of small
+pairs."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.beams import measure, rows
-from experiments.beams.measure import BeamSetting, Searched
+from experiments.beams.measure import BeamSetting, SearchResult
 from experiments.records import records
 from specjax import beam, configs, zoo
 from specjax.configs import RowFile
@@ -31,7 +32,7 @@ def test_the_numbers_of_a_width_by_hand():
         turn = (len(asked) - 1) // 8
         calls = ((6, 4), (2, 4))[drafted][i]
         ids = [[i]] if i == 0 or not drafted else [[7]]
-        return Searched(ids, calls, SECONDS[drafted][turn][i], encoding=0.5)
+        return SearchResult(ids, calls, SECONDS[drafted][turn][i], encoding=0.5)
 
     got = measure.compare(search, SETTING, texts=2)
     # Ways of a width are side by side, texts one after the other.

@@ -1,4 +1,4 @@
-"""The canary compares like with like, and tells a change."""
+"""The canary compares speeds under equal conditions and detects a change."""
 
 import re
 

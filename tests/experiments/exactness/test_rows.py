@@ -1,5 +1,5 @@
-"""Rows of the audit and what it refuses; the conformance table's laws are those worked
-out by hand, and mutants are told.
+"""Rows of the audit work and are refused where they should be; the laws of the
+conformance table are computed by hand, and mutants are detected.
 
 With p = (.4, .3, .2, .1) and q = (.55, .25, .15, .05), which share .85, an argmax draft
 is kept with probability .4 / .55, and each other id gets a third of the rest.
@@ -22,7 +22,7 @@ from specjax.drafts import counts
 from specjax.exactness import audit, audit_row, certify, enumeration
 from specjax.types import Verifier
 from tests.support import bare
-from tests.support.audit_samples import PROMPTS, TASK, groups, pair, sampled
+from tests.support.audit_samples import PROMPTS, TASK, groups, pair, sample_texts
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def by_key():
 
 
 def first_law(rule):
-    """Of the first token, by the rule's own verdicts."""
+    """Returns the law of the first token, from the rule's own verdicts."""
     sizes = rule.fixture, conformance.GAMMA, conformance.DTYPE
     case = enumeration.make_case(rule.verifier, rule.claim, *sizes)
     with jax.enable_x64(True):
@@ -99,7 +99,8 @@ def test_rules_differ_as_they_should(by_key):
 
 
 def test_drafts_drawn_from_the_q_that_is_tested_are_exact():
-    """The broken twin of what differs by its drafts alone, and the other way round."""
+    """Inexact rules become exact with drafts drawn from the q that they test, and
+    another rule becomes inexact with greedy drafts."""
     exact = {"kerashub": engines.FOUR, "transformers_unfiltered": engines.CUT}
     for key, plain in exact.items():
         rule = conformance.certify_rule(RULES[key]._replace(fixture=plain))
@@ -124,11 +125,11 @@ def test_a_transcription_that_misreports_is_refused():
 def test_the_table_names_source_and_version_of_every_rule(by_key):
     table = catalogue.find_table("conformance")
     measured = {"rules": {"measured": {"rules": list(by_key.values())}}}
-    (grid,) = details.tables_of("conformance", {"conformance": measured})
+    (grid,) = details.detail_tables("conformance", {"conformance": measured})
     lines = grid.rows
     assert len(lines) == len(RULES) and all(map(all, lines))
     assert {line.quantity for line in table.lines[2:]} == {f"tv_{key}" for key in RULES}
-    last = {key: details.forbidden(rule) for key, rule in by_key.items()}
+    last = {key: details.impossible_frequency(rule) for key, rule in by_key.items()}
     assert last["token_cut"] == "never" and last["transformers"] == "at u = 0"
     assert last["tpu_cool"] == number(by_key["tpu_cool"]["impossible"])
     assert by_key["tpu_warm"]["at_zero"] and not by_key["kerashub"]["at_zero"]
@@ -137,19 +138,19 @@ def test_the_table_names_source_and_version_of_every_rule(by_key):
 # The audit.
 
 
-def built(pair, protocol, fault=None):
+def audit_pair(pair, protocol, fault=None):
     known = tasks.Task(PROMPTS, [], ())
     return audit_row.audit(*pair, protocol, lambda *_: known, fault)
 
 
 def test_a_row_is_plain_numbers():
-    row = built(pair(), TASK._replace(tokens=2000)).run()
+    row = audit_pair(pair(), TASK._replace(tokens=2000)).run()
     json.dumps(row, allow_nan=False)
     assert row["passed"] and row["max_z"] == max(map(abs, row["z"].values()))
     assert row["guarantee"] == "exact law" and row["fault"] == ""
     assert 0 < row["accepted"] < row["tested"]
     assert row["kernels"]["verify"] == "reference"
-    fault = built(pair(), TASK, faults.reused_key).run()
+    fault = audit_pair(pair(), TASK, faults.reused_key).run()
     assert fault["fault"] == "reused key"
     assert not fault["passed"] and fault["guarantee"] == "none: broken on purpose"
 
@@ -173,7 +174,7 @@ def test_bad_arguments_are_named(change, message):
     settings = {name: x for name, x in change.items() if name in decode_config.NAMES}
     draft, fault = change.get("draft", pair()[1]), change.get("fault")
     with pytest.raises(ValueError, match=message):
-        built((pair()[0], draft), decode_config.change(TASK, **settings), fault)
+        audit_pair((pair()[0], draft), decode_config.change(TASK, **settings), fault)
 
 
 def test_what_cannot_be_judged_is_named():
@@ -183,12 +184,13 @@ def test_what_cannot_be_judged_is_named():
         audit.limits(audit.Sums(0, 0, 0, *np.zeros((4, 5))))
     lost = bare.target("lost", pair()[0].model, pair()[0].params * np.nan)
     with pytest.raises(ValueError, match="probabilities of lost or draft"):
-        audit.score((lost, pair()[1]), sampled(pair()[0], 2, new=5, seed=0), 1.0)
+        audit.score((lost, pair()[1]), sample_texts(pair()[0], 2, new=5, seed=0), 1.0)
 
 
 def test_the_command_says_what_cannot_be_seen(capsys):
-    """A text that was drawn, against argmax; what else it says is asked of families."""
-    text = sampled(pair()[0], 4, new=20, seed=0)
+    """Texts that were drawn at random are judged against argmax; what else it says is
+    tested with the families."""
+    text = sample_texts(pair()[0], 4, new=20, seed=0)
     steps = audit.score(pair(), text, 0.0)
     verdict = audit.judge(audit.total(steps))
     command.report(verdict, audit.evidence(steps)[0], audit.LEVEL)

@@ -1,5 +1,5 @@
-"""What a plan predicts of memory is what a compiler takes, and times are closed forms;
-what a host reads is measured of real processes, and is its share.
+"""Plans predict the memory that a compiler needs; times are closed forms; each host
+reads its share, measured in real processes.
 
 Compiled are small pairs for eight CPU devices, as `python -m` this; for accelerators
 that are not there see `tests/experiments/gpu/aot`.
@@ -46,18 +46,19 @@ PAIRS = {
 }
 
 
-def both(layout: str) -> tuple[dict, dict]:
-    """Bytes of a step by part: as predicted, and as compiled for eight devices."""
+def predicted_and_compiled(layout: str) -> tuple[dict, dict]:
+    """Returns the bytes of a step by part: as predicted, and as compiled for eight
+    devices."""
     pair, plan = PAIRS[layout], Plan(8, 2048, 3, mesh.parse(layout), inputs=256)
     with mesh.using(layout):
-        step = compiled.lower(*pair, plan).compile()
+        step = compiled.lower_step(*pair, plan).compile()
     return forms.device(*map(forms.sizes, pair), plan), compiled.device_bytes(step)
 
 
 @pytest.mark.slow
 def test_a_step_is_given_the_bytes_that_are_predicted():
-    """What is small, norms and tokens, is not in the formula: 1 % at these sizes."""
-    flags = f"{devices.flags_for(8)} {QUICKLY}"
+    """Norms and tokens, which are small, are not in the formula: 1 % at these sizes."""
+    flags = f"{devices.device_flags(8)} {QUICKLY}"
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     done = subprocess.run(
         [sys.executable, "-m", "tests.experiments.gpu.test_plans"],
@@ -112,7 +113,8 @@ def test_one_row_more_than_fits_does_not(sizes):
     ],
 )
 def test_a_call_reads_each_matrix_of_the_decoder_once(config):
-    """All but the embedding, norms, and of T5 the encoder and what reads it."""
+    """All but the embedding and norms are counted, and for T5 all but the encoder and
+    the projections that read its output."""
     module = sys.modules[type(config).__module__]
     tree = module.abstract_params(config)
     tree = tree["decoder"] if isinstance(config, t5.Config) else tree
@@ -142,7 +144,7 @@ def test_a_call_takes_its_bytes_or_its_products_and_what_it_sends():
 
 
 def test_the_measured_card_is_no_faster_than_predicted(sizes):
-    """T5-XXL alone on one H100, see `gin_configs/chip`: 4.35 ms a token."""
+    """T5-XXL alone on one H100 takes 4.35 ms per token, see `gin_configs/chip`."""
     told = forms.step(
         *sizes, plan=Plan(1, 128, 7, inputs=64), chip=CHIPS["h100"], alpha=0.75
     )
@@ -165,11 +167,11 @@ def test_what_cannot_be_planned_or_read_is_refused():
     ("format", "read"), [("huggingface", 1), ("t5x", 2), ("orbax", 1)]
 )
 def test_a_host_of_two_reads_its_half(format, read):
-    """Of an array in one chunk it reads all."""
+    """An array that is stored in one chunk is read whole."""
     found = reading.measure(reading.ReadingSetting(format, 8))
     assert found["share"] == pytest.approx(0.5, abs=1e-3)
     assert found["read"] == pytest.approx(read, rel=0.05)
 
 
 if __name__ == "__main__":
-    print(json.dumps({layout: both(layout) for layout in PAIRS}))
+    print(json.dumps({layout: predicted_and_compiled(layout) for layout in PAIRS}))

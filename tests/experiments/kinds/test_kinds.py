@@ -1,4 +1,4 @@
-"""Acceptance by kind of word agrees with a count by hand, on tiny models."""
+"""Acceptance by kind of word equals a count by hand, on tiny models."""
 
 import functools
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from specjax.fused import reference
 from specjax.measure import pairs
 from specjax.measure.texts import Protocol
 from tests.support.settings import make
-from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
+from tests.support.tiny_pair import PROMPTS, SMALL, generated_places, law, logits, pair
 
 LETTERS = "Ab ,1\nc."
 
@@ -36,12 +36,13 @@ def ran(temperature: float):
 
 
 def laws(text, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """p and q at each generated token, [M, V] in float64."""
+    """Returns p and q at each generated token, [M, V] in float64."""
     return tuple(law(logits(side, text), temperature) for side in pair())
 
 
-def by_hand(agree: np.ndarray, gamma: int) -> tuple[list, list]:
-    """(block, kept) of a text at temperature 0; the drafts `agree` [M] are right."""
+def decode_greedy(agree: np.ndarray, gamma: int) -> tuple[list, list]:
+    """Returns (block, kept) of a text at temperature 0; `agree` [M] says which drafts
+    are right."""
     block, kept = [], []
     while len(block) < len(agree):
         right = agree[len(block) :][:gamma].tolist()
@@ -60,7 +61,7 @@ def test_at_temperature_0_every_draft_is_where_algorithm_1_tests_it():
     np.testing.assert_array_equal(tokens.alpha, agree)
     np.testing.assert_array_equal(tokens.expected, agree)
     rows = [agree[tokens.sequence == row] for row in range(len(text.start))]
-    wanted = zip(*(by_hand(row, SMALL["gamma"]) for row in rows), strict=True)
+    wanted = zip(*(decode_greedy(row, SMALL["gamma"]) for row in rows), strict=True)
     blocks, kept = (np.concatenate(leaf) for leaf in wanted)
     np.testing.assert_array_equal(tokens.block, blocks)
     np.testing.assert_array_equal(tokens.kept, kept)
@@ -72,13 +73,13 @@ def test_at_temperature_0_every_draft_is_where_algorithm_1_tests_it():
 def test_what_is_expected_of_a_token_is_what_happens_to_such_tokens():
     text, tokens = ran(1.0)
     p, q = laws(text, 1.0)
-    x = text.tokens[generated(text)]
+    x = text.tokens[generated_places(text)]
     at = np.arange(len(x))
     np.testing.assert_allclose(tokens.alpha, np.minimum(p, q).sum(-1), atol=1e-5)
     expected = np.minimum(1, q[at, x] / p[at, x])
     np.testing.assert_allclose(tokens.expected, expected, atol=1e-4)
     # E_p min(1, q / p) = sum_x min(p, q): one mean over all tokens.
-    seen = tokens.tested()
+    seen = tokens.select_tested()
     assert len(seen.block) < len(tokens.block)
     low = seen.expected < 0.6
     for part in (~low & (seen.expected < 1), low):
@@ -119,7 +120,7 @@ def test_a_row_adds_up(monkeypatch):
     reading = "english", SimpleNamespace(decode=decode)
     row = measure.measure(pair(), PROMPTS, protocol, reading=reading)
     text, every = recorded
-    tokens = every.tested()
+    tokens = every.select_tested()
     assert row["tokens"] == len(tokens.block) < row["generated"] == len(every.block)
     assert row["alpha"] == pytest.approx(tokens.alpha.mean())
     assert row["alpha_everywhere"] == pytest.approx(every.alpha.mean())
@@ -181,8 +182,9 @@ SHORT |= {prose.OTHER: "w", prose.PUNCTUATION: ".", python.KEYWORD: "k"}
 SHORT |= {python.IDENTIFIER: "i", python.OPERATOR: "o", python.BRACKET: "b"}
 
 
-def told(classify, text: str) -> str:
-    """A letter for every piece; they do not overlap and leave out nothing but space."""
+def classify_pieces(classify, text: str) -> str:
+    """Returns a letter for every piece; the pieces do not overlap and leave out only
+    spaces."""
     pieces = list(classify(text))
     covered = {i for it in pieces for i in range(it.begin, it.end)}
     assert len(covered) == sum(it.end - it.begin for it in pieces)
@@ -217,7 +219,7 @@ CASES = [
 
 @pytest.mark.parametrize(("classify", "text", "expected"), CASES)
 def test_words_are_told(classify, text, expected):
-    assert told(classify, text) == expected
+    assert classify_pieces(classify, text) == expected
 
 
 def test_a_token_is_what_its_first_character_belongs_to():

@@ -1,4 +1,4 @@
-"""The cost of masks in a step: numbers by hand, and a row of a small pair."""
+"""The cost of masks in a step: numbers computed by hand, and a row of a small pair."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from tests.support import text_folders
 
 
 def test_the_numbers_by_hand():
-    """Two texts take 2 and 4 steps, and the first round is not timed."""
+    """Two texts take 2 and 4 steps, and the first round is not counted."""
     seconds = {"free": [9, 1, 2, 6], "table": [9, 2, 2, 2], "host": [9, 4, 9, 4]}
     rounds = [
         {

@@ -1,4 +1,5 @@
-"""Rows of a user's decoders: dialogues, Chen et al. (2023), Wagner et al. (2024)."""
+"""Rows of a user's decoders are measured: dialogues, Chen et al. (2023), Wagner et al.
+(2024)."""
 
 import json
 import re
@@ -68,15 +69,15 @@ WAGNER = make(
 )
 
 
-def of_table(table: str) -> list[RowFile]:
-    """Those of decoders."""
+def decoder_rows(table: str) -> list[RowFile]:
+    """Returns the rows of a table of decoders."""
     every = records.rows(table).values()
     return [x for x in every if table != "table3_paper" or x.row.startswith("lamda")]
 
 
-def over(folder: Path, row: RowFile) -> RowFile:
-    """A row that reads these files in the places of its own; another draft stands in
-    for one that was made for its target alone."""
+def build_on_files(folder: Path, row: RowFile) -> RowFile:
+    """Returns a row that reads these files in place of its own; another draft replaces
+    one that was made for its target alone."""
     text = row.path.read_text()
     named = re.findall(r"include '(gin_configs/.+)'", text)
     texts = [(row.path.parents[2] / name).read_text() for name in named]
@@ -139,8 +140,8 @@ def test_half_of_the_turns_or_all_and_a_question(folder, model):
 @pytest.mark.parametrize("table", TABLES)
 def test_every_row_builds_on_the_users_files(table, folder):
     pytest.importorskip("jinja2")
-    for row in of_table(table):
-        built = configs.build(over(folder, row))
+    for row in decoder_rows(table):
+        built = configs.build(build_on_files(folder, row))
         paper = table.endswith("_paper")
         assert built.row.scale == ("paper" if paper else "laptop")
         names = {file.name for file in built.row.measurement.inputs}
@@ -182,7 +183,7 @@ def test_a_prompt_that_is_too_long_loses_the_end_of_its_article(model):
 
 @pytest.mark.slow
 def test_a_target_that_drafts_for_itself_after_chen(folder, model, meeting):
-    """Everything is kept: r = 1, and 3 tokens a call."""
+    """Everything is kept: r is 1, with 3 tokens per call."""
     setting = CHEN._replace(task=str(folder / "xsum.jsonl"))
     it = chen.row(model, model, setting=setting, read=texts.summaries).run()
     json.dumps(it, allow_nan=False)
@@ -202,19 +203,20 @@ def test_a_target_that_drafts_for_itself_after_chen(folder, model, meeting):
     task = texts.summaries(setting.task, model)
     written = chen.strings(SimpleNamespace(target=model), task, [meeting] * 6)
     assert written[0].strip() == "They meet."
-    assert chen.by_rouge(written, task, setting)["rouge2"] == 1
+    assert chen.score_by_rouge(written, task, setting)["rouge2"] == 1
 
 
 def test_a_row_after_wagner_counts_what_its_texts_kept(
     folder, model, meeting, monkeypatch
 ):
-    """A draft that is the target is kept; what else is measured is that of others."""
+    """A draft that is the target is kept entirely; the other measured numbers are those
+    of other tests."""
 
     def measure(pair, setting, methods, sample):
-        return rows.by_schedule(pair, setting, *methods, sample)
+        return rows.count_by_schedule(pair, setting, *methods, sample)
 
     setting = WAGNER._replace(task=str(folder / "xsum.jsonl"))
-    kind = measure, lambda scales: [methods.exact()]
+    kind = measure, lambda scales: [methods.exact_method()]
     monkeypatch.setitem(decoders.KINDS, "text", kind)
     it = decoders.row(
         model, model, setting=setting, read=texts.summaries, kind="text"
@@ -223,7 +225,7 @@ def test_a_row_after_wagner_counts_what_its_texts_kept(
     # ROUGE is of texts as the target spells them.
     source, decode = texts.summaries(setting.task, model), model.tokenizer[1]
     run = runs.Run(Counts(*[np.ones(6)] * 4), [meeting] * 6)
-    perfect = runs.rouge1(run, rows.sample_of(setting, source, decode))
+    perfect = runs.rouge1(run, rows.make_sample(setting, source, decode))
     assert perfect["rouge1"] == 1 > it["rouge1_exact"] >= 0
 
 

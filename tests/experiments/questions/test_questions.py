@@ -1,5 +1,5 @@
-"""What is measured to answer a question, on pairs that decode in a moment; and laws
-that questions compute, against the verifiers that they are about."""
+"""Measurements that answer questions run on tiny pairs; laws that questions compute
+agree with the verifiers."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ from experiments.questions import (
     transform,
 )
 from experiments.questions.frontier import LENIENCE, SIGMOID
-from experiments.questions.verdict import bootstrap, by_text, judge
+from experiments.questions.verdict import bootstrap, judge, sum_by_text
 from specjax import probs
 from specjax.exactness import small_drafts
 from specjax.measure.texts import Protocol
@@ -57,7 +57,7 @@ def test_errors_are_over_texts():
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(200), 5)
     each = np.stack([rng.normal(size=200)[owner], np.ones(1000)], -1)
-    totals = by_text(each, owner)
+    totals = sum_by_text(each, owner)
     value, error = bootstrap(lambda sums: sums[0] / sums[1], totals)
     assert value == pytest.approx(each[:, 0].mean())
     assert error == pytest.approx(200**-0.5, rel=0.2)  # and not 1000 ** -0.5
@@ -67,7 +67,7 @@ def test_a_head_learns_chances_and_rules_stop_after_what_they_saw():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4000, 2))
     chance = 1 / (1 + np.exp(-(x @ [1.0, -2.0] + 0.5)))
-    head = stopping.fit(x, chance)
+    head = stopping.fit_logistic(x, chance)
     np.testing.assert_allclose(stopping.predict(head, x), chance, atol=0.02)
     score = np.array([[0.9, 0.2, 0.9], [0.1, 0.9, 0.9], [0.9, 0.9, 0.9]])
     assert stopping.stop_lengths(score, 0.5).tolist() == [2, 1, 3]
@@ -87,8 +87,8 @@ def test_rules_are_ordered_by_what_they_know():
 
 
 def test_the_calls_of_a_draft_that_is_accelerated_are_counted():
-    """The draft itself drafts two tokens for each of its calls: a draft of three takes
-    one call."""
+    """The draft has its own draft of two tokens for each of its calls, so that drafting
+    three tokens takes one call."""
     target, draft = pair()
     protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
     itself = small_drafts.load("hierarchy:q,q,gammas=2", target)
@@ -97,9 +97,9 @@ def test_the_calls_of_a_draft_that_is_accelerated_are_counted():
     for name in ("calls_per_draft_token", "by_formula", "by_length"):
         assert told[name] == pytest.approx(1 / 3)
     assert told["alpha"] == pytest.approx(told["alpha_plain"], abs=0.15)
-    words = "is no hierarchy: name hierarchy:MODEL,DRAFT"
+    words = "is not a hierarchy: name hierarchy:MODEL,DRAFT"
     with pytest.raises(ValueError, match=words):
-        hierarchy.below(draft)
+        hierarchy.split_hierarchy(draft)
 
 
 def test_a_race_is_dearer_than_algorithm_1():
@@ -137,25 +137,25 @@ VOCAB, RANDOM = 40, np.random.default_rng(0)
 P, Q = jnp.float32(2 * RANDOM.normal(size=(2, VOCAB)))
 
 
-def law_of(z, count, slots):
+def make_law(z, count, slots):
     rows = jnp.broadcast_to(z, (count, slots, VOCAB))
     return probs.standardize(rows, Sampling(jnp.ones(count)))
 
 
-def emitted(verifier):
-    """The law of the token after a prefix, by what the verifier says of every draft."""
+def next_token_law(verifier):
+    """Returns the law of the token after a prefix, from the verdicts on every draft."""
     draft = Draft(
-        jnp.arange(VOCAB)[:, None], jnp.ones(VOCAB, jnp.int32), law_of(Q, VOCAB, 1)
+        jnp.arange(VOCAB)[:, None], jnp.ones(VOCAB, jnp.int32), make_law(Q, VOCAB, 1)
     )
     noise = token.Noise(jnp.full((VOCAB, 1), jnp.inf), jnp.zeros((VOCAB, 2)))
-    verdict = verifier.verify(law_of(P, VOCAB, 2), draft, noise, True)
-    q, kept = probs.dense(law_of(Q, 1, 1))[0, 0], verdict.accept_prob[:, 0]
+    verdict = verifier.verify(make_law(P, VOCAB, 2), draft, noise, True)
+    q, kept = probs.dense(make_law(Q, 1, 1))[0, 0], verdict.accept_prob[:, 0]
     left = verdict.residual / verdict.residual.sum(-1, keepdims=True)
     return q @ kept, q * kept + (q * (1 - kept)) @ left
 
 
 def test_the_frontier_is_of_what_the_verifiers_emit_and_nothing_is_beyond_it():
-    laws = law_of(P, 1, 1), law_of(Q, 1, 1)
+    laws = make_law(P, 1, 1), make_law(Q, 1, 1)
     p = probs.dense(laws[0])
     alpha, tv, ratio = np.float64(frontier.outcomes(*laws, None)[0][0, 0]).T
     names = [f"{rule}:{x}" for rule, x in frontier.points()]
@@ -166,7 +166,7 @@ def test_the_frontier_is_of_what_the_verifiers_emit_and_nothing_is_beyond_it():
     }
     rules |= {f"sigmoid:{x}": sigmoid.build(-x, x) for x in SIGMOID[:2]}
     for name, verifier in rules.items():
-        at, (kept, law) = names.index(name), emitted(verifier)
+        at, (kept, law) = names.index(name), next_token_law(verifier)
         assert alpha[at] == pytest.approx(float(kept), abs=1e-5), name
         assert tv[at] == pytest.approx(float(abs(law - p).sum() / 2), abs=1e-5), name
     beta, count = alpha[0], len(LENIENCE)
@@ -184,8 +184,8 @@ def test_a_race_agrees_as_often_as_the_sum_over_all_pairs_says():
 
 
 def test_arms_are_transforms_of_q_and_a_switch_finds_where_the_argmax_is_better():
-    laws = law_of(P, 1, 1), law_of(Q, 1, 1)
-    chance, sure = (x[0, 0] for x in transform.arms(*laws, None))
+    laws = make_law(P, 1, 1), make_law(Q, 1, 1)
+    chance, sure = (x[0, 0] for x in transform.arm_chances(*laws, None))
     p, q = (probs.dense(law)[0, 0] for law in laws)
     own = transform.ARMS.index("T_q = 1, all")
     assert chance[own] == pytest.approx(float(jnp.minimum(p, q).sum()), abs=1e-5)
@@ -198,7 +198,7 @@ def test_arms_are_transforms_of_q_and_a_switch_finds_where_the_argmax_is_better(
     assert chance[-1] == p[Q.argmax()] and sure == pytest.approx(float(q.max()))
     sure = np.linspace(0, 1, 1000)
     kept = np.stack([np.full(1000, 0.6), np.full(1000, 0.2), sure], 1)
-    found = transform.chosen_by(sure, kept, np.arange(1000) % 2 == 0)
+    found = transform.choose_arms(sure, kept, np.arange(1000) % 2 == 0)
     value = {k: kept[np.arange(1000), arm].mean() for k, arm in found.items()}
     assert value["fixed"] == pytest.approx(0.6)
     assert value["switch"] == value["binned"] == pytest.approx(0.68, abs=0.002)
@@ -227,7 +227,7 @@ def test_every_rule_of_the_taxi_keeps_its_planner_law(taxi):
 
 
 def test_calls_of_a_chain_are_eq_1_where_every_place_is_alike(taxi):
-    """And where p is q all that was guessed is kept."""
+    """Where p equals q, every guess is kept."""
     leads, p, _ = taxi
     each = np.tile([[0.5, 0.5], [0.9, 0.1]], (1, 1))
     p_same, q_same = np.repeat(each[:1], 2, 0), np.repeat(each[1:], 2, 0)

@@ -1,4 +1,4 @@
-"""Records survive what may happen to a file, and know how they were set up."""
+"""Records survive damage to their file, and state how they were set up."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ def record(row, **measured):
     return {"row": row, "measured": measured, "provenance": {"config": ""}}
 
 
-def rows_in(path: Path) -> list[str]:
+def row_names(path: Path) -> list[str]:
     return [each["row"] for each in jsonl.read(path)]
 
 
@@ -31,7 +31,7 @@ def test_a_torn_line_is_told_and_set_aside_and_a_broken_one_refused(torn, path, 
     jsonl.append(path, record("a"))
     with path.open("a") as file:
         file.write(torn)
-    assert rows_in(path) == ["a"]
+    assert row_names(path) == ["a"]
     assert f"{path}, line 2: torn" in capsys.readouterr().err
     jsonl.append(path, record("c"))
     beside = path.with_name("table.jsonl.torn")
@@ -40,7 +40,7 @@ def test_a_torn_line_is_told_and_set_aside_and_a_broken_one_refused(torn, path, 
     # A record without a line break, as an editor may leave it, is whole.
     path.write_text(path.read_text() + json.dumps(record("d")))
     jsonl.append(path, record("e"))
-    assert rows_in(path) == ["a", "c", "d", "e"] and capsys.readouterr().err == ""
+    assert row_names(path) == ["a", "c", "d", "e"] and capsys.readouterr().err == ""
     path.write_text(path.read_text() + f"{torn}\n")
     with pytest.raises(ValueError, match=r"table\.jsonl, line 5"):
         jsonl.read(path)
@@ -62,7 +62,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch):
 
 
 def test_what_is_no_file_of_records_stays_as_it_is(path, monkeypatch):
-    """It is seen before anything is measured, and never held in memory."""
+    """It is detected before anything is measured, and never read into memory."""
     path.parent.mkdir()
     monkeypatch.setattr(jsonl, "LONGEST", 200)
     for content in (b"weights\n\0\1", b"a text\n", b'{"row": "%s"' % (b"x" * 300)):
@@ -97,13 +97,13 @@ def test_two_writers_lose_nothing(path):
         writer.start()
     for writer in writers:
         writer.join()
-    assert set(rows_in(path)) == {f"{name}{i}" for name in "ab" for i in range(20)}
+    assert set(row_names(path)) == {f"{name}{i}" for name in "ab" for i in range(20)}
 
 
 def test_a_new_record_takes_the_place_of_its_row_s(path, monkeypatch):
-    """The old one is beside before the new one is written."""
+    """The old record is kept beside the file before the new one is written."""
     written = [record("a", x=1), record("b"), record("a", x=2)]
-    assert records.latest(written) == {"a": written[2], "b": written[1]}
+    assert records.latest_records(written) == {"a": written[2], "b": written[1]}
     for each in written:
         jsonl.put(path, each)
     assert jsonl.read(path) == written[1:]
@@ -166,7 +166,7 @@ def test_inputs_are_told_by_their_content(tmp_path, monkeypatch):
 
 
 def test_provenance_names_everything():
-    origin = provenance.of(closed_forms.table1(0.6, 2), "config", 1.234)
+    origin = provenance.describe(closed_forms.table1(0.6, 2), "config", 1.234)
     assert origin["config"] == "config" and origin["seconds"] == 1.23
     assert set(origin["versions"]) == {"python", *row.PACKAGES}
     assert {"commit", "dirty", "dtype", "seed", "date", "device"} <= set(origin)

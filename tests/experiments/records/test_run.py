@@ -1,4 +1,4 @@
-"""Every row builds, mistakes are named, and a stopped run goes on where it was."""
+"""Every row builds, mistakes are named, and a stopped run continues where it was."""
 
 import functools
 import json
@@ -21,7 +21,7 @@ from specjax.configs import RowFile, unread
 from specjax.configs import run as loop
 from specjax.measure import jsonl, provenance
 from specjax.measure.row import Measurement, TableRow
-from tests.configs.test_rows import ALPHA_ROW, GRID, ROW, written
+from tests.configs.test_rows import ALPHA_ROW, GRID, ROW, write_file
 from tests.experiments.papers import test_decoders
 from tests.support import prepared_texts, text_folders
 
@@ -152,7 +152,7 @@ def test_a_row_of_questions_is_of_its_task(tmp_path):
 
 
 def test_every_family_can_take_the_place_of_another(stand_ins):
-    """As the head of a row says: its file is read after the row."""
+    """The head of a row says so: the file of the other family is read after the row."""
     assert len(FAMILIES) > 1
     for family in FAMILIES:
         file = tiny_row("table3_paper/ende_t5_small_t1", stand_ins)
@@ -170,7 +170,8 @@ def test_absent_weights_name_the_command_that_makes_them(tmp_path):
 
 
 def test_the_flags_are_those_of_t5x(tmp_path):
-    """A row anywhere, what it includes elsewhere, a file on top, bindings last."""
+    """A row may be anywhere, its includes elsewhere, a file is read on top, and
+    bindings are read last."""
     shared, mine = tmp_path / "shared", tmp_path / "my_rows"
     shared.mkdir()
     (shared / "size.gin").write_text("GAMMA = 5\nUNUSED = 1\n")
@@ -200,7 +201,7 @@ def test_what_is_ones_own_is_an_input_of_a_row(macro, source, tmp_path, monkeypa
     own = tmp_path / f"my_{macro.lower()}.py"
     own.write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
-    path = written(tmp_path, f"{ALPHA_ROW}{macro} = '{own.stem}:mine'\n")
+    path = write_file(tmp_path, f"{ALPHA_ROW}{macro} = '{own.stem}:mine'\n")
     measurement = run.build(path).row.measurement
     protocol = measurement.run.args[2]
     assert f"{own.stem}:mine" in (protocol.decode.rule, protocol.decode.policy)
@@ -217,13 +218,13 @@ def test_rows_that_share_get_what_those_before_them_kept(tmp_path, monkeypatch):
         return configs.BuiltRow("t", file.row, row, "")
 
     monkeypatch.setattr(loop.configs, "build", build)
-    found = loop.run([RowFile(written(tmp_path, GRID))], tmp_path)
+    found = loop.run([RowFile(write_file(tmp_path, GRID))], tmp_path)
     assert [record["measured"] for record in found] == [{"rows": 1}, {"rows": 2}]
 
 
 def test_a_row_is_kept_until_it_is_set_up_otherwise_or_asked_for(tmp_path):
-    """What a new record replaces lies beside it."""
-    path, out = written(tmp_path, ROW), tmp_path / f"{tmp_path.name}.jsonl"
+    """The record that a new one replaces is kept beside it."""
+    path, out = write_file(tmp_path, ROW), tmp_path / f"{tmp_path.name}.jsonl"
 
     def speeds(end=""):
         read = jsonl.read(tmp_path / f"{out.name}{end}")
@@ -261,22 +262,22 @@ def test_a_stopped_run_goes_on(how, tmp_path):
     command = [sys.executable, "-c", SLOW, "--out", str(tmp_path), *files]
     runner = subprocess.Popen(command, cwd=run.ROOT, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while len(rows_in(tmp_path)) < 2 and time.monotonic() < deadline:
+    while len(row_names(tmp_path)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     runner.send_signal(how)
     errors = runner.communicate()[1]
-    before = rows_in(tmp_path)
+    before = row_names(tmp_path)
     wanted = [name for name in ALL if name.startswith(("table1/", "figure3/"))]
     assert 2 <= len(before) < len(wanted)
     if how is signal.SIGTERM:
         assert runner.returncode == 143 and "start the same command again" in errors
 
     run.run(CLOSED_FORMS, tmp_path)
-    after = rows_in(tmp_path)
+    after = row_names(tmp_path)
     assert sorted(after) == sorted(wanted)  # none lost, none repeated
     assert set(before) <= set(after)
 
 
-def rows_in(folder) -> list[str]:
+def row_names(folder) -> list[str]:
     found = [it for path in folder.glob("*.jsonl") for it in jsonl.read(path)]
     return [f"{record['table']}/{record['row']}" for record in found]

@@ -1,4 +1,4 @@
-"""The schema of a record: every record conforms, and the page says what it has."""
+"""Every record conforms to the schema, and the page of the schema lists its fields."""
 
 import copy
 import re

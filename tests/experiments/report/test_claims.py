@@ -1,7 +1,7 @@
 """Each verdict follows from the records and their errors, and from what a claim needs.
 
-`everything()` is made so that every claim which can be tested holds; a test then spoils
-one thing, and only what that thing decides may change.
+`all_records()` is made so that every claim which can be tested holds; a test then
+spoils one thing, and only what that thing decides may change.
 """
 
 import jax
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import catalogue
-from experiments.records.table import rows_of
+from experiments.records.table import published_rows
 from experiments.report import details, laws
 from experiments.report.claims import claims, quantities, subjects
 from experiments.report.claims.claims import (
@@ -30,7 +30,7 @@ ALPHA |= {("bigram", 1): 0.3, ("small", 0): 0.7, ("small", 1): 0.6}
 ALPHA |= {("base", 0): 0.8, ("base", 1): 0.7, ("large", 0): 0.88, ("large", 1): 0.8}
 UNTESTABLE = {"figure_1", "acceleration", "chen_models", "wagner_bandwidth"}
 UNTESTABLE |= {"wagner_speech", "lesson_results"}
-# They say other things than the theorems by which `everything` is made.
+# They say other things than the theorems by which `all_records` is made.
 AGAINST_THEORY = {"lesson_limit", "lesson_length", "lesson_tokens"}
 STATED = {
     key: it for claims in claims.read_claims().values() for key, it in claims.items()
@@ -50,16 +50,18 @@ def record(folder, row, measured):
     return {"row": row, "table": folder, "measured": measured, **same}
 
 
-def around(x):
+def interval_around(x):
     return [0.99 * x, 1.01 * x]
 
 
-def of_words(function, other, name):
-    """What a row of kinds says of three kinds of words."""
+def word_numbers(function, other, name):
+    """Returns `measured` of a row of kinds, for three kinds of words."""
     shares = {"function word": function, "other word": other, "name": name}
     cells = []
     for label, x in shares.items():
-        same = {name: [x, *around(x)] for name in ("alpha", "expected", "more")}
+        same = {
+            name: [x, *interval_around(x)] for name in ("alpha", "expected", "more")
+        }
         told = {"label": label, "share": 0.3, "kept": [x], "count": 9, "texts": 3}
         cells.append(told | same)
     groups = {name: [] for name in details.KINDS}
@@ -67,7 +69,8 @@ def of_words(function, other, name):
 
 
 def walltime(draft, heat, batch):
-    """A record of folder table2 with v = 1 and no overhead, where Theorem 3.8 holds."""
+    """Returns a record of folder table2 with v = 1 and no overhead, where Theorem 3.8
+    holds."""
     alpha, c = ALPHA[draft, heat], 0.01
     speed = [closed_forms.walltime_factor(alpha, g, c) for g in GAMMA]
     tokens = [closed_forms.expected_tokens(alpha, g) for g in GAMMA]
@@ -76,20 +79,26 @@ def walltime(draft, heat, batch):
     measured |= {"batch": batch, "texts": 30, "tokens": 2880, "alpha": alpha}
     measured |= {"alpha_se": 0.001, "gamma": GAMMA, "c": [None, *[c] * 5]}
     measured |= {"v": [1.0] * 6, "overhead": [0.0] * 6, "target_ms": 1.0}
-    measured |= {"c_ci": [None, *[around(c)] * 5], "v_ci": [around(1.0)] * 6}
+    measured |= {
+        "c_ci": [None, *[interval_around(c)] * 5],
+        "v_ci": [interval_around(1.0)] * 6,
+    }
     measured |= {"step_ms": [1.0] * 6, "prefill_ms": [0.0] * 6, "residual": [0.0] * 6}
     measured |= {"predicted_tokens_per_call": tokens, "best_residual": 0.0}
     measured |= {"steps": [2880 / t for t in tokens], "steps_se": [0.0] * 6}
     measured |= {"predicted_steps": measured["steps"], "overhead_se": [0.01] * 6}
     predicted = [None, *speed[1:]]
-    measured |= {"predicted_ci": [None, *[around(s) for s in speed[1:]]]}
+    measured |= {"predicted_ci": [None, *[interval_around(s) for s in speed[1:]]]}
     measured |= {"tokens_per_call": tokens, "exp": speed, "predicted": predicted}
     measured |= {"speedup": speed}
-    measured |= {"speedup_ci": [around(s) for s in speed]}
+    measured |= {"speedup_ci": [interval_around(s) for s in speed]}
     measured |= {"best_gamma": GAMMA[at], "best_c": c, "best_v": 1.0}
     measured |= {"best_overhead": 0.0, "best_exp": speed[at]}
     measured |= {"best_tokens_per_call": tokens[at], "best_speedup": speed[at]}
-    measured |= {"best_predicted": speed[at], "best_speedup_ci": around(speed[at])}
+    measured |= {
+        "best_predicted": speed[at],
+        "best_speedup_ci": interval_around(speed[at]),
+    }
     measured |= {"same_greedy_texts": 30} if heat == 0 else {}
     return record("table2", f"{draft}_t{heat}_b{batch}", measured)
 
@@ -110,8 +119,9 @@ def acceptance(family, draft, heat):
     return record("table3", f"{family}_{draft}_t{heat}", measured)
 
 
-def by_chens_protocol():
-    """`measured` of a row where r tells the speed: a call on K + 1 tokens costs one."""
+def chen_numbers():
+    """Returns `measured` of a row whose speed is proportional to r: a call on K + 1
+    tokens costs as much as on one."""
     r, K, c = 0.8, 4, 0.125
     speed = closed_forms.chen_speedup(r, K, t_draft=c, t_target=1.0)
     it = {"target": "code_target", "draft": "code_small", "K": K}
@@ -120,11 +130,11 @@ def by_chens_protocol():
     it |= {"t_draft_ms": c, "t_target_ms": 1.0, "t_score_ms": 1.0, "metric": "pass1"}
     it |= {"pass1_alone": 0.5, "pass1_speculative": 0.5}
     it |= {"theoretical_speed": speed, "speed": speed}
-    return it | {"speed_interval": around(speed)}
+    return it | {"speed_interval": interval_around(speed)}
 
 
 def verification():
-    """`measured` of rows of Wagner's folders where all that they claim holds."""
+    """Returns `measured` of rows of Wagner's folders, for which all claims hold."""
     it = {"target": "large", "draft": "small", "rounds": 16, "methods": ["exact"]}
     times = {"baseline": 90.0, "exact": 70.0, "sigmoid_1e4": 20.0}
     for method, us in times.items():
@@ -141,8 +151,9 @@ def verification():
     return it
 
 
-def by_width(shares):
-    """`measured` of a row of beam search, with the share of the calls at each width."""
+def beam_numbers(shares):
+    """Returns `measured` of a row of beam search, with the share of the calls at each
+    width."""
     measured = {"widths": [*shares], "texts": 16}
     for width, share in shares.items():
         own = {"share": share, "share_se": 0.01, "differing": 0, "alone": 300}
@@ -152,8 +163,8 @@ def by_width(shares):
     return measured
 
 
-def counted(tokens, **others):
-    """`measured` of a row of alpha, by the tokens of a call of which 4 are drafted."""
+def alpha_numbers(tokens, **others):
+    """Returns `measured` of a row of alpha, from the tokens per call with 4 drafted."""
     estimates = {"counts": {"value": 0.6, "se": 0.001}}
     measured = {"target": "large", "draft": "a head", "alpha": 0.6, "alpha_se": 0.001}
     measured |= {"tokens_per_call": tokens, "estimates": estimates, "sequences": 40}
@@ -161,79 +172,86 @@ def counted(tokens, **others):
     return measured | {"same_greedy_texts": 40} | others
 
 
-def at_positions(first, fourth):
-    """The numbers of alpha at the first and the fourth drafted token."""
+def position_numbers(first, fourth):
+    """Returns the numbers of alpha at the first and the fourth drafted token."""
     found = {"alpha_1": first, "alpha_4": fourth}
     return found | {f"{name}_se": 0.001 for name in found}
 
 
-def in_seconds(seconds):
-    """`measured` of a chain or a tree that was timed beside the target alone."""
+def timed_numbers(seconds):
+    """Returns `measured` of a chain or a tree that was timed in turns with the target
+    alone."""
     texts = {"seconds": [[[1.0]] * 9, [[seconds]] * 9], "tokens": [[10] * 9] * 2}
     measured = {"target": "large", "draft": "tree", "temperature": 0.0}
     measured |= {"gamma": [0, 8], "best_gamma": 8, "timed": {"texts": texts}}
     speed = 1 / seconds
-    return measured | {"best_speedup": speed, "best_speedup_ci": around(speed)}
+    return measured | {"best_speedup": speed, "best_speedup_ci": interval_around(speed)}
 
 
-def of_pairs():
-    """`measured` of a row of pairs, whose every rule keeps the law."""
+def pair_numbers():
+    """Returns `measured` of a row of pairs in which every rule keeps the law."""
     about = {"draft": "q", "gamma": 3, "policy": "none", "pairs": [], "faults": 9}
     return about | {"total": 5, "wrong": 0, "missed": 0, "least_p": 0.1}
 
 
-def answered(**measured):
-    """`measured` of a row of an open question."""
+def question_numbers(**measured):
+    """Returns `measured` of a row of an open question."""
     about = {"asked": "?", "dropped_if": "", "expected": "", "verdict": [""]}
     about |= {"target": "large", "draft": "small", "points": [], "tokens": 9}
     return about | {"protocol": {"temperature": 1.0}} | measured
 
 
-def beyond_the_paper():
-    """`measured` of the rows that later claims are about, by folder and row."""
-    rows = {("pairs", row): of_pairs() for row in ("tree_lookahead", "strings")}
-    rows["heads", "eagle3_t1_certain_4"] = counted(2.9)
-    rows["heads", "eagle3_t1_token_4"] = counted(2.0, **at_positions(0.6, 0.58))
-    rows["heads", "eagle3_t1_block_4"] = counted(2.1)
-    rows["heads_data", "medusa_t1_chain_3"] = counted(1.8)
-    rows["heads", "eagle3_t0_token_8"] = counted(2.8)
-    rows["model_free", "code_lookahead_t0"] = counted(2.3)
-    rows["trees", "code_t1_grown_8"] = counted(2.7)
-    rows["trees", "code_t1_block_8"] = counted(2.5)
-    rows["trees", "code_t0_chain"] = in_seconds(0.5)
-    rows["trees", "code_t0_best"] = in_seconds(0.4)
-    rows["heads_data", "seed_0_t0"] = counted(1.7)
-    rows["heads_data", "copying_t0"] = counted(1.2)
-    rows["policies", "time_code_t0_fixed"] = in_seconds(0.5)
-    rows["policies", "time_code_t0_renewal"] = in_seconds(0.4)
+def later_numbers():
+    """Returns `measured` of the rows that later claims are about, by folder and row."""
+    rows = {("pairs", row): pair_numbers() for row in ("tree_lookahead", "strings")}
+    rows["heads", "eagle3_t1_certain_4"] = alpha_numbers(2.9)
+    rows["heads", "eagle3_t1_token_4"] = alpha_numbers(
+        2.0, **position_numbers(0.6, 0.58)
+    )
+    rows["heads", "eagle3_t1_block_4"] = alpha_numbers(2.1)
+    rows["heads_data", "medusa_t1_chain_3"] = alpha_numbers(1.8)
+    rows["heads", "eagle3_t0_token_8"] = alpha_numbers(2.8)
+    rows["model_free", "code_lookahead_t0"] = alpha_numbers(2.3)
+    rows["trees", "code_t1_grown_8"] = alpha_numbers(2.7)
+    rows["trees", "code_t1_block_8"] = alpha_numbers(2.5)
+    rows["trees", "code_t0_chain"] = timed_numbers(0.5)
+    rows["trees", "code_t0_best"] = timed_numbers(0.4)
+    rows["heads_data", "seed_0_t0"] = alpha_numbers(1.7)
+    rows["heads_data", "copying_t0"] = alpha_numbers(1.2)
+    rows["policies", "time_code_t0_fixed"] = timed_numbers(0.5)
+    rows["policies", "time_code_t0_renewal"] = timed_numbers(0.4)
     rows["distillation", "none"] = {"loss": "none", "alpha_t0": 0.5, "alpha_t1": 0.5}
     rows["distillation", "tvd"] = {"loss": "tvd", "alpha_t0": 0.6, "alpha_t1": 0.6}
-    rows["table3", "gpt_random_t1"] = counted(1.1)
-    rows["table3_data", "xsum_copying_t0"] = counted(2.0)
-    rows["table3_data", "smollm2_strings_t0"] = counted(2.0)
-    rows["table3_data", "humaneval_trained_exit_t0"] = counted(2.0, alpha=0.9)
-    rows["table3_data", "humaneval_early_exit_t0"] = counted(2.0, alpha=0.7)
+    rows["table3", "gpt_random_t1"] = alpha_numbers(1.1)
+    rows["table3_data", "xsum_copying_t0"] = alpha_numbers(2.0)
+    rows["table3_data", "smollm2_strings_t0"] = alpha_numbers(2.0)
+    rows["table3_data", "humaneval_trained_exit_t0"] = alpha_numbers(2.0, alpha=0.9)
+    rows["table3_data", "humaneval_early_exit_t0"] = alpha_numbers(2.0, alpha=0.7)
     rows["real_pair", "walltime_t0"] = walltime("small", 0, 1)["measured"]
     levels = {"draft": "small, accelerated by bigram (gamma 2)"}
     rows["table2", "hierarchy_t0_b1"] = walltime("large", 0, 1)["measured"] | levels
     calls = {"calls_per_draft_token": 0.7, "calls_per_draft_token_se": 0.001}
     calls |= {"by_length": 0.7, "alpha_lower": 1.0, "gamma_lower": 2}
-    rows["open_questions", "hierarchy_bigram_t0"] = answered(**calls)
-    gain = answered(gain_switch=0.1, gain_switch_se=0.001)
+    rows["open_questions", "hierarchy_bigram_t0"] = question_numbers(**calls)
+    gain = question_numbers(gain_switch=0.1, gain_switch_se=0.001)
     rows["open_questions", "transform_small_t1"] = gain
     planner = {"fastest": 1.5, "world_time": 1.0, "c": 0.1, "heat": 1.0}
-    rows["open_questions", "execution_8"] = answered(**planner)
+    rows["open_questions", "execution_8"] = question_numbers(**planner)
     costs = {"target": "large", "draft": "small", "table": 1.01, "table_se": 0.001}
     rows["masks", "code_t0"] = costs | {"host": 1.3, "host_se": 0.01}
     heard = {"target": "large", "draft": "small", "shared_encoder": True}
     heard |= {"recordings": 10, "same_texts_b1": 10, "speedup_b1": 2.0}
-    heard |= {"speedup_ci_b1": around(2.0), "alpha_b1": 0.6, "tokens_per_call_b1": 2.0}
+    heard |= {
+        "speedup_ci_b1": interval_around(2.0),
+        "alpha_b1": 0.6,
+        "tokens_per_call_b1": 2.0,
+    }
     rows["speech_data", "own_speed"] = heard
     return rows
 
 
-def everything():
-    """Records of every folder, by folder and row."""
+def all_records():
+    """Returns records of every folder, by folder and row."""
     several = [acceptance(*place) for place in subjects.places()]
     pairs = [("small", 1), ("small", 8), ("bigram", 1)]
     several += [walltime(draft, heat, b) for heat in (0, 1) for draft, b in pairs]
@@ -246,12 +264,12 @@ def everything():
     rows["certificate", "token"] = law
     laws = {"tv_token_cut": 1e-16, "tv_lesson": 1e-16, "rules": []}
     rows["conformance", "rules"] = laws
-    rows["chen_data", "humaneval_code"] = by_chens_protocol()
-    rows["kinds", "docs_t1"] = of_words(0.9, 0.7, 0.4)
-    rows["beams", "ende_small"] = by_width({1: 0.4, 4: 0.6})
+    rows["chen_data", "humaneval_code"] = chen_numbers()
+    rows["kinds", "docs_t1"] = word_numbers(0.9, 0.7, 0.4)
+    rows["beams", "ende_small"] = beam_numbers({1: 0.4, 4: 0.6})
     timed = {"draft": "digits_small", "temperature": 1.0, "best_speedup": 1.4}
-    rows["images", "time_t1"] = timed | {"best_speedup_ci": around(1.4)}
-    rows |= beyond_the_paper()
+    rows["images", "time_t1"] = timed | {"best_speedup_ci": interval_around(1.4)}
+    rows |= later_numbers()
     best = {"alpha": [0.5, 0.7, 0.8, 0.9], "best_gamma": [2, 3, 5, 10]}
     rows["figure3", "c_0.01"] = best
     rows |= {(f"wagner_{it}", "docs_small"): verification() for it in ("text", "scale")}
@@ -269,18 +287,18 @@ def everything():
 
 
 def judge(records):
-    """The outcome of every claim by its key."""
+    """Returns the outcome of every claim by its key."""
     return {claim.key: claim.outcome for claim in claims.claims(records)}
 
 
-def spoiled(folder, row, **changes):
-    records = everything()
+def spoil_record(folder, row, **changes):
+    records = all_records()
     records[folder][row]["measured"] |= changes
     return records
 
 
 def test_all_that_can_be_tested_is_reproduced():
-    outcomes = judge(everything())
+    outcomes = judge(all_records())
     assert list(outcomes) == KEYS
     for key in KEYS:
         expected = NOT_TESTABLE if key in UNTESTABLE else REPRODUCED
@@ -333,10 +351,10 @@ SPOILED = {
     "hierarchy_time": ("table2", "hierarchy_t0_b1", SLOWER),
     "execution": ("open_questions", "execution_8", {"fastest": 0.9}),
     "eagle_trees": ("trees", "code_t1_grown_8", {"tokens_per_call": 2.0}),
-    "eagle_trees_time": ("trees", "code_t0_best", in_seconds(0.9)),
+    "eagle_trees_time": ("trees", "code_t0_best", timed_numbers(0.9)),
     "eagle_lookahead": ("heads", "eagle3_t0_token_8", {"tokens_per_call": 2.0}),
     "eagle_medusa": ("heads_data", "medusa_t1_chain_3", {"tokens_per_call": 2.3}),
-    "eagle_positions": ("heads", "eagle3_t1_token_4", at_positions(0.6, 0.5)),
+    "eagle_positions": ("heads", "eagle3_t1_token_4", position_numbers(0.6, 0.5)),
     "heads_copying": ("heads_data", "seed_0_t0", {"tokens_per_call": 1.1}),
     "lookahead_exact": ("pairs", "tree_lookahead", {"wrong": 1}),
     "lookahead_calls": ("model_free", "code_lookahead_t0", FEWER_TOKENS),
@@ -345,7 +363,10 @@ SPOILED = {
     "exits_untrained": ("table3_data", "humaneval_early_exit_t0", {"alpha": 0.5}),
     "exits_trained": ("table3_data", "humaneval_trained_exit_t0", {"alpha": 0.5}),
     "whisper_same": (*HEARD, {"same_texts_b1": 9}),
-    "whisper_speed": (*HEARD, {"speedup_b1": 0.9, "speedup_ci_b1": around(0.9)}),
+    "whisper_speed": (
+        *HEARD,
+        {"speedup_b1": 0.9, "speedup_ci_b1": interval_around(0.9)},
+    ),
     "masks": ("masks", "code_t0", {"table": 1.2}),
     "memory": ("operations", "small_g3", {"bytes_factor": 1.5}),
     "chen_speed": (*CHEN, {"theoretical_speed": 3.0}),
@@ -362,7 +383,7 @@ SPOILED = {
     "wagner_half_precision": (*SCALE, {"acceptance_sigmoid_1e5_half": 0.5}),
     "lesson_harmless": (*SMALL, SLOWER),
     "lesson_length": ("figure3", "c_0.01", {"best_gamma": [2, 9, 5, 10]}),
-    "lesson_words": ("kinds", "docs_t1", of_words(0.6, 0.7, 0.4)),
+    "lesson_words": ("kinds", "docs_t1", word_numbers(0.6, 0.7, 0.4)),
     "lesson_law": ("conformance", "rules", {"tv_lesson": 1e-3}),
 }
 
@@ -370,27 +391,27 @@ SPOILED = {
 @pytest.mark.parametrize("key", SPOILED)
 def test_one_wrong_number_contradicts(key):
     folder, row, changes = SPOILED[key]
-    assert judge(spoiled(folder, row, **changes))[key].verdict == CONTRADICTED
+    assert judge(spoil_record(folder, row, **changes))[key].verdict == CONTRADICTED
 
 
 def test_every_claim_with_two_outcomes_has_both():
     own = {"theorem", *AGAINST_THEORY}  # below, and the theory itself
     assert SPOILED.keys() | own | UNTESTABLE == set(KEYS)
-    outcomes = judge(everything())
+    outcomes = judge(all_records())
     assert outcomes["lesson_tokens"].verdict == CONTRADICTED
-    records = everything()
+    records = all_records()
     for it in (each["measured"] for each in records["table2"].values()):
         ours = [closed_forms.expected_tokens(it["alpha"], max(0, g - 1)) for g in GAMMA]
         it |= {"tokens_per_call": ours, "speedup": [1 / (1 - it["alpha"])] * 6}
-        it["speedup_ci"] = [around(x) for x in it["speedup"]]
+        it["speedup_ci"] = [interval_around(x) for x in it["speedup"]]
     outcomes = judge(records)
     assert outcomes["lesson_tokens"].verdict == REPRODUCED
     assert outcomes["lesson_limit"].verdict == REPRODUCED
 
 
 def test_a_share_of_rows_decides_the_theorem():
-    """The paper has 3 of 12 amiss, so 1 of our 5 may be, and 2 may not."""
-    records = spoiled(*SMALL, best_exp=9.0)
+    """In the paper 3 of 12 rows miss, so 1 of our 5 rows may, and 2 may not."""
+    records = spoil_record(*SMALL, best_exp=9.0)
     assert judge(records)["theorem"].verdict == REPRODUCED
     records["table2"]["bigram_t0_b1"]["measured"]["best_exp"] = 0.1
     assert judge(records)["theorem"].verdict == CONTRADICTED
@@ -398,14 +419,17 @@ def test_a_share_of_rows_decides_the_theorem():
 
 NEAR_1 = {"best_speedup": 0.99, "best_speedup_ci": [0.93, 1.04]}
 NEAR_PREDICTED = {"best_speedup": 1.6, "best_speedup_ci": [1.4, 1.8]}
-SCORING = {"v": [1.0, *[1.5] * 5], "v_ci": [around(1.0), *[around(1.5)] * 5]}
+SCORING = {
+    "v": [1.0, *[1.5] * 5],
+    "v_ci": [interval_around(1.0), *[interval_around(1.5)] * 5],
+}
 SLOW = SCORING | {"best_speedup": 0.8, "best_speedup_ci": [0.79, 0.81]}
 LARGE = {"target": "t5_target", "draft": "t5_small"}
 LEVELS = {
     "target": "code_target",
     "draft": "code_small, accelerated by bigram (gamma 2)",
 }
-COSTLY = spoiled(*BIGRAM, c=[None, *[0.02] * 5], **SLOWER)
+COSTLY = spoil_record(*BIGRAM, c=[None, *[0.02] * 5], **SLOWER)
 del COSTLY["table2"]["bigram_t0_b1"]
 FEWER = {"tokens_per_call": [1.0, 1.2, 1.3, 1.4, 1.4, 1.4]}
 FEWER |= {"predicted_tokens_per_call": FEWER["tokens_per_call"]}
@@ -413,8 +437,8 @@ ERRORS, V = "(within errors)", "v = 1.5 [1.485, 1.515]"
 DEPENDENT = "not independent, or texts end: 1.4 by"
 
 
-def of_table2(**changes):
-    records = everything()
+def table2_records(**changes):
+    records = all_records()
     for each in records["table2"].values():
         each["measured"] |= changes
     return records
@@ -423,18 +447,38 @@ def of_table2(**changes):
 @pytest.mark.parametrize(
     ("verdict", "evidence", "records", "keys"),
     [
-        (UNDECIDED, ERRORS, spoiled(*SMALL, **NEAR_1), "some_gamma lesson_harmless"),
-        (UNDECIDED, ERRORS, spoiled(*SMALL, **NEAR_PREDICTED), "minimum"),
-        (UNDECIDED, ERRORS, of_table2(**NEAR_1), "argmax_speed"),
+        (
+            UNDECIDED,
+            ERRORS,
+            spoil_record(*SMALL, **NEAR_1),
+            "some_gamma lesson_harmless",
+        ),
+        (UNDECIDED, ERRORS, spoil_record(*SMALL, **NEAR_PREDICTED), "minimum"),
+        (UNDECIDED, ERRORS, table2_records(**NEAR_1), "argmax_speed"),
         # Where scoring costs more, Theorem 3.8 says nothing; a speed still counts.
-        (OUT_OF_SCOPE, f": {V}", of_table2(**SLOW), "theorem some_gamma minimum"),
-        (REPRODUCED, f", although {V}", of_table2(**SCORING), "minimum trivial_speed"),
-        (OUT_OF_SCOPE, V, of_table2(**SCORING), "theorem"),
-        (REPRODUCED, "although", of_table2(**LARGE), "small_cost"),
-        (OUT_OF_SCOPE, "1/41 of", of_table2(**LARGE, c=[None, 0.2] * 3), "small_cost"),
-        (OUT_OF_SCOPE, "1/34 of", of_table2(**LEVELS, c=[None, 0.2] * 3), "small_cost"),
+        (OUT_OF_SCOPE, f": {V}", table2_records(**SLOW), "theorem some_gamma minimum"),
+        (
+            REPRODUCED,
+            f", although {V}",
+            table2_records(**SCORING),
+            "minimum trivial_speed",
+        ),
+        (OUT_OF_SCOPE, V, table2_records(**SCORING), "theorem"),
+        (REPRODUCED, "although", table2_records(**LARGE), "small_cost"),
+        (
+            OUT_OF_SCOPE,
+            "1/41 of",
+            table2_records(**LARGE, c=[None, 0.2] * 3),
+            "small_cost",
+        ),
+        (
+            OUT_OF_SCOPE,
+            "1/34 of",
+            table2_records(**LEVELS, c=[None, 0.2] * 3),
+            "small_cost",
+        ),
         (OUT_OF_SCOPE, "c = 0.0200, not below", COSTLY, "trivial_speed"),
-        (REPRODUCED, DEPENDENT, spoiled(*SMALL, **FEWER), "equation_1"),
+        (REPRODUCED, DEPENDENT, spoil_record(*SMALL, **FEWER), "equation_1"),
     ],
 )
 def test_a_verdict_tells_its_reason(verdict, evidence, records, keys):
@@ -445,8 +489,8 @@ def test_a_verdict_tells_its_reason(verdict, evidence, records, keys):
 
 
 def test_drafts_on_the_same_texts_are_compared_text_by_text():
-    """0.602 ± 0.001 against 0.600 ± 0.001 is no difference, but for the same texts."""
-    records = spoiled("table3", "ende_base_t1", alpha=0.602)
+    """0.602 ± 0.001 against 0.600 ± 0.001 differ for the same texts only."""
+    records = spoil_record("table3", "ende_base_t1", alpha=0.602)
     texts = np.tile([4.0, 8.0], 10)  # of ten tokens: some are easy, and for both drafts
     luck = 0.01 * np.tile([1, 1, -1, -1], 5)
     for draft, beta in (("small", texts), ("base", texts + 0.02 + luck)):
@@ -463,9 +507,10 @@ def test_drafts_on_the_same_texts_are_compared_text_by_text():
 
 
 def test_chens_own_rows_judge_what_chen_claims():
-    """What a call on K + 1 tokens costs is no excuse; a K that loses hurts."""
-    slow = {"speed": 0.9, "speed_interval": around(0.9), "t_score_ms": 3.0}
-    outcomes = judge(spoiled(*CHEN, **slow))
+    """That a call on K + 1 tokens costs more is no excuse, and a K that slows decoding
+    counts against the claim."""
+    slow = {"speed": 0.9, "speed_interval": interval_around(0.9), "t_score_ms": 3.0}
+    outcomes = judge(spoil_record(*CHEN, **slow))
     assert outcomes["lesson_harmless"].verdict == CONTRADICTED
     assert outcomes["chen_speed"].verdict == CONTRADICTED
     line, *others = outcomes["chen_speed"].evidence
@@ -474,7 +519,7 @@ def test_chens_own_rows_judge_what_chen_claims():
 
 def test_other_batches_are_told_but_do_not_decide():
     bad = {"c": [None, *[0.3] * 5], "best_speedup": 0.5, "best_exp": 9.0}
-    records = spoiled("table2", "small_t0_b8", **bad, best_speedup_ci=[0.4, 0.6])
+    records = spoil_record("table2", "small_t0_b8", **bad, best_speedup_ci=[0.4, 0.6])
     for key in ("small_cost", "some_gamma", "minimum", "theorem"):
         outcome = judge(records)[key]
         assert outcome.verdict == REPRODUCED, key
@@ -485,7 +530,7 @@ def test_other_batches_are_told_but_do_not_decide():
 
 
 def test_an_incomplete_folder_decides_nothing():
-    records = everything()
+    records = all_records()
     records["table1"].popitem()
     del records["table3"]["ende_base_t1"]
     keys = "closed_forms", "capacity", "sharpness"
@@ -493,13 +538,14 @@ def test_an_incomplete_folder_decides_nothing():
 
 
 def test_more_comparisons_need_more_errors_and_a_minority_does_not_bear_out():
-    """2.3 errors are enough alone, and not among twenty; a minority can contradict."""
+    """An error of 2.3 standard errors is enough for one comparison, and not for one of
+    twenty; a minority can contradict a claim."""
     doubtful = Case("", -2.3, 1.0)
     assert claims.judge([doubtful], "").verdict == CONTRADICTED
     several = [doubtful, *[Case("", 9.0, 1.0)] * 19]
     assert claims.judge(several, "").verdict == UNDECIDED
-    assert quantities.critical(1) == pytest.approx(1.96, abs=1e-3)
-    assert quantities.error_of([0.0, 3.92]) == pytest.approx(1, abs=1e-3)
+    assert quantities.critical_errors(1) == pytest.approx(1.96, abs=1e-3)
+    assert quantities.interval_error([0.0, 3.92]) == pytest.approx(1, abs=1e-3)
     lacking = [Case("", 1.0, lacks="v = 2")] * 3
     assert claims.judge([Case("", 1.0), *lacking], "").verdict == OUT_OF_SCOPE
     assert claims.judge([Case("", -1.0), *lacking], "").verdict == CONTRADICTED
@@ -507,15 +553,18 @@ def test_more_comparisons_need_more_errors_and_a_minority_does_not_bear_out():
 
 
 def test_the_thresholds_are_the_papers():
-    """9 of 12 rows of Table 4 within 20 %; the least c and alpha that are printed."""
-    papers = rows_of("table4_expected_vs_measured")
+    """They are: 9 of 12 rows of Table 4 within 20 %, and the least c and alpha that are
+    printed."""
+    papers = published_rows("table4_expected_vs_measured")
     (tested,) = STATED["theorem"]["compare"]
     gaps = [abs(row["expected"] / row["measured"] - 1) for row in papers]
     share = sum(gap <= tested["near"] for gap in gaps) / len(papers)
     assert STATED["theorem"]["share"] == share == 9 / 12
     assert min(row["c"] for row in papers) == quantities.NEGLIGIBLE_C
     (tested,) = STATED["trivial_alpha"]["compare"]
-    assert min(row["alpha"] for row in rows_of("table3_alpha")) == tested["above"]
+    assert (
+        min(row["alpha"] for row in published_rows("table3_alpha")) == tested["above"]
+    )
 
 
 def test_sizes_are_those_of_the_bundled_models():

@@ -1,4 +1,4 @@
-"""Figures draw what the records say, and any token."""
+"""Figures draw what the records say, with any tokens."""
 
 from xml.etree import ElementTree
 
@@ -14,7 +14,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def times(**changes) -> dict:
-    """`measured` of a row of table2."""
+    """Returns `measured` of a row of table2."""
     measured = {"target": "code_target", "draft": "code_small", "temperature": 0.0}
     measured |= {"batch": 1, "alpha": 0.6, "alpha_se": 0.02, "target_ms": 2.0}
     measured |= {"gamma": [0, 1, 3, 7], "v": [1.0, 1.1, 1.5, 2.0]}
@@ -28,13 +28,13 @@ def times(**changes) -> dict:
 
 
 def step(accepted: str, rejected: str, added: str) -> dict:
-    """A token a character."""
+    """Returns a step in which each character is a token."""
     parts = map(list, (accepted, rejected, added))
     return dict(zip(("accepted", "rejected", "added"), parts, strict=True))
 
 
-def traced(gamma: int, steps: list[dict], **changes) -> dict:
-    """`measured` of a row of figure1."""
+def trace_numbers(gamma: int, steps: list[dict], **changes) -> dict:
+    """Returns `measured` of a row of figure1."""
     tokens = sum(len(it["accepted"] + it["added"]) for it in steps)
     measured = {"target": "code_target", "draft": "code_small", "temperature": 0.0}
     measured |= {"prompt": "if a < b:\n    x", "gamma": gamma, "tokens": tokens}
@@ -43,8 +43,8 @@ def traced(gamma: int, steps: list[dict], **changes) -> dict:
 
 LAST = step("g", "", "")  # at the limit
 TRACES = {
-    "gamma_3": traced(3, [step("abc", "", "d"), step("e", "x", "f"), LAST]),
-    "gamma_7": traced(7, [step("abcd", "x", "e"), step("", "x", "f")]),
+    "gamma_3": trace_numbers(3, [step("abc", "", "d"), step("e", "x", "f"), LAST]),
+    "gamma_7": trace_numbers(7, [step("abcd", "x", "e"), step("", "x", "f")]),
 }
 PAIR = {"target": "t5_target", "draft": "t5_small"}
 ENCODES = PAIR | {"encodes": True, "prefill_target_ms": 5.0}
@@ -53,7 +53,7 @@ ENCODES = PAIR | {"encodes": True, "prefill_target_ms": 5.0}
 @pytest.fixture(scope="module")
 def committed():
     folder, kinds = catalogue.ROOT / "results", [*figure_curves.KINDS]
-    return tables.collect(folder, computed=laws.compute(kinds))
+    return tables.collect(folder, laws=laws.compute(kinds))
 
 
 @pytest.fixture
@@ -62,45 +62,48 @@ def results(committed):
     return committed | {"table2": {**committed["table2"]}}
 
 
-def words(text: str) -> list[str]:
-    """Every text of a drawing, which must be well-formed."""
+def drawing_words(text: str) -> list[str]:
+    """Returns every text of a drawing, which must be well-formed."""
     texts = ElementTree.fromstring(text).iter(f"{SVG}text")
     return ["".join(it.itertext()) for it in texts]
 
 
 def test_committed_drawings_are_what_the_records_say(committed):
-    """What matplotlib draws, by its words: its paths are those of its release."""
+    """The words of matplotlib's drawings are compared; their paths depend on its
+    release."""
     for name in figures.NAMES:
         text = (catalogue.ROOT / f"results/{name}.svg").read_text("utf-8")
         drawn = figures.svg(name, committed)
         assert drawn == text or name not in figures.TRACES, name
-        assert words(drawn) == words(text), name
+        assert drawing_words(drawn) == drawing_words(text), name
 
 
 def test_a_figure_says_where_it_was_not_run(results):
     for name in figures.NAMES:
-        assert words(figures.svg(name, {})) == [f"{name}: not run"]
+        assert drawing_words(figures.svg(name, {})) == [f"{name}: not run"]
     with pytest.raises(ValueError, match="choose one of figure1"):
         figures.svg("figure6", {})
     del results["table2"]
     for name in figure_curves.KINDS:  # which stand alone where nothing was measured
-        text = words(figures.svg(name, results))
+        text = drawing_words(figures.svg(name, results))
         assert "alpha" in text and "measured" not in " ".join(text)
 
 
 def test_a_timeline_says_what_it_lacks(results):
-    def told(name):
-        return " ".join(words(figures.svg(name, results)))
+    def figure_words(name):
+        return " ".join(drawing_words(figures.svg(name, results)))
 
     rows, own = results["table2"], results["table2"]["ende_small_t0"]
     rows["ende_small_t0"] = {"measured": own["measured"] | {"prefill_draft_ms": None}}
-    assert told("figure5_ende").count("no encoder times") == 3
+    assert figure_words("figure5_ende").count("no encoder times") == 3
     rows["ende_small_t0"] = own
     results["figure5"] = results["figure1"]  # traces of the other pair
     absent = "not run: gamma = 3 (no trace), gamma = 7 (no trace)"
-    assert absent in told("figure5_ende") and "not run" not in told("figure5")
+    assert absent in figure_words("figure5_ende") and "not run" not in figure_words(
+        "figure5"
+    )
     rows["small_t0_b1"] = {"measured": times(gamma=[0, 1, 3])}
-    assert "not run: gamma = 7 (no times)" in told("figure5")
+    assert "not run: gamma = 7 (no times)" in figure_words("figure5")
 
 
 def test_a_pixel_has_the_color_of_who_wrote_it_and_the_depth_of_its_shade():
@@ -120,7 +123,7 @@ def test_a_pixel_has_the_color_of_who_wrote_it_and_the_depth_of_its_shade():
     ]
     middle = images.color(0.5, "added")
     assert drawn == [(0, pale), (10, ink), (0, middle), (10, LOOKS["added"].ink)]
-    assert "3: 2 calls" in words(text) and text.count("<path") == 1
+    assert "3: 2 calls" in drawing_words(text) and text.count("<path") == 1
     red, green, blue = bytes.fromhex(middle[1:])
     assert blue > green > red  # halfway between the blues
 
@@ -206,17 +209,17 @@ def test_speeds_stand_with_both_spreads_beside_the_published():
 def test_any_piece_is_escaped_and_keeps_its_spaces():
     pieces = ["<", "&amp;", ' "]]>', "\t", "\x0c", "</s>", "    "]
     steps = [{"accepted": pieces, "rejected": [], "added": ["é"]}]
-    text = figure_trace.drawing(traced(7, steps))
+    text = figure_trace.drawing(trace_numbers(7, steps))
     shown = ["<", "&amp;", ' "]]>', "\\t", "\\x0c", "</s>", "    ", "é"]
-    assert words(text)[-8:] == shown
+    assert drawing_words(text)[-8:] == shown
     space, after = list(ElementTree.fromstring(text).iter(f"{SVG}text"))[-2:]
     assert float(space.get("textLength")) == pytest.approx(4 * figure_trace.ADVANCE)
     assert float(after.get("x")) > float(space.get("x")) + 4 * figure_trace.ADVANCE
 
 
-PARTED = traced(7, [step("abz", "", "d"), step("e", "", "f")])
-STRANGE = traced(7, [step("zb", "", "d")])
-LONG = {"gamma_3": None, "gamma_7": traced(7, [step("a" * 7, "", "a")] * 4)}
+PARTED = trace_numbers(7, [step("abz", "", "d"), step("e", "", "f")])
+STRANGE = trace_numbers(7, [step("zb", "", "d")])
+LONG = {"gamma_3": None, "gamma_7": trace_numbers(7, [step("a" * 7, "", "a")] * 4)}
 OTHER = TRACES["gamma_7"] | {"draft": "bigram"}
 
 
@@ -242,7 +245,8 @@ def test_rows_of_a_timeline_give_the_same_tokens(traces, calls, absent):
 
 
 def test_an_encoder_decoder_begins_with_its_encoders():
-    """A committed drawing has steps behind them; no time is below 0, as noise is."""
+    """A committed drawing shows the steps after them; no time is negative, although
+    noise could make it so."""
     traces = {row: trace | PAIR for row, trace in TRACES.items()}
     rows, _ = timeline.timelines(times(**ENCODES, prefill_draft_ms=-1), traces)
     assert [it.length for it in rows[3][:2]] == [5.0, 0.0]

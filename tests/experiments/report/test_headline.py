@@ -1,4 +1,4 @@
-"""The table that opens README: what it shows of all records of a pair."""
+"""The table at the top of README shows the right records of a pair."""
 
 import copy
 
@@ -13,7 +13,7 @@ RECORD = {
 }
 
 
-def other(products="thin", **changed):
+def change_products(products="thin", **changed):
     record = copy.deepcopy(RECORD)
     record["measured"] |= changed
     record["provenance"]["products"] = products
@@ -23,14 +23,17 @@ def other(products="thin", **changed):
 def test_all_runs_are_those_of_the_same_pair_in_the_same_way():
     results = {
         "a": {"r": RECORD},
-        "b": {"r": other(best_speedup=3.0), "batch": other(batch=8, best_speedup=9.0)},
+        "b": {
+            "r": change_products(best_speedup=3.0),
+            "batch": change_products(batch=8, best_speedup=9.0),
+        },
         "c": {
-            "rule": other(rule="block", best_speedup=9.0),
-            "policy": other(policy="adaptive", best_speedup=9.0),
-            "short": other(new_tokens=8, best_speedup=9.0),
-            "cut": other(top_k=40, best_speedup=9.0),
-            "warm": other(temperature=1.0, best_speedup=9.0),
-            "xla": other("xla", best_speedup=9.0),
+            "rule": change_products(rule="block", best_speedup=9.0),
+            "policy": change_products(policy="adaptive", best_speedup=9.0),
+            "short": change_products(new_tokens=8, best_speedup=9.0),
+            "cut": change_products(top_k=40, best_speedup=9.0),
+            "warm": change_products(temperature=1.0, best_speedup=9.0),
+            "xla": change_products("xla", best_speedup=9.0),
             "counts": {"measured": {"alpha": 0.5}, "provenance": {}},
         },
     }

@@ -1,4 +1,4 @@
-"""The lesson: what its pages show is what the library gives, in a real browser."""
+"""The pages of the lesson show what the library computes, in a real browser."""
 
 import itertools
 import json
@@ -62,7 +62,7 @@ def test_pages_lead_to_each_other_and_hold_what_they_need(texts, tmp_path):
             near = link.partition("#")[0] in texts or link == "../index.html"
             assert near or link.startswith("https://arxiv.org/abs/"), link
         data = texts.get(name.replace(".html", ".json"), "")
-        assert not data or json.loads(data) == json.loads(data_of(texts[name]))
+        assert not data or json.loads(data) == json.loads(page_data(texts[name]))
     linked = Reader(texts["index.html"]).values("href")
     assert {f"{it.name}.html" for it in pages.PAGES} < set(linked)
     (tmp_path / "lesson").mkdir()
@@ -71,18 +71,19 @@ def test_pages_lead_to_each_other_and_hold_what_they_need(texts, tmp_path):
     assert 'href="lesson/index.html"' in page.page(tmp_path, {})
 
 
-def data_of(text: str) -> str:
+def page_data(text: str) -> str:
     return re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
 
 
 def test_rows_are_named_apart_and_paired_by_what_is_the_same(texts):
-    """By their own folder's lines, and by all that cuts a law; menus count up."""
+    """Labels name what differs between rows of a folder, and pairs of rows share all
+    that truncates a law; menus are in ascending order."""
     tasks = json.loads(texts["tasks.json"])
     named = [(it["source"], it["name"]) for it in tasks["rows"]]
     assert len(set(named)) == len(named) and not any("GPU" in it for _, it in named)
     bench = [it for it in tasks["rows"] if it["source"] == export.SOURCES[export.BENCH]]
     assert bench and all("cpu" in it["where"] for it in bench)
-    pairs = export.by_heat(tasks["rows"])
+    pairs = export.pair_temperatures(tasks["rows"])
     for cold, warm in pairs:
         assert (cold["heat"], warm["heat"]) == (0, 1)
         assert cold["draft"] == warm["draft"] and cold["rule"] == warm["rule"]
@@ -95,7 +96,7 @@ def test_rows_are_named_apart_and_paired_by_what_is_the_same(texts):
 
 
 def test_methods_name_files_that_there_are():
-    """Rules, and ways to draft: drafters, topologies, policies."""
+    """This includes rules and ways to draft: drafters, topologies, policies."""
 
     def files(*folders: str) -> set[str]:
         found = (catalogue.ROOT / "specjax" / it for it in folders)
@@ -113,13 +114,14 @@ def test_methods_name_files_that_there_are():
 
 def test_without_records_it_says_what_to_run():
     with pytest.raises(ValueError, match=r"run gin_configs/table2/\*\.gin"):
-        export.clock({})
+        export.clock_data({})
     with pytest.raises(ValueError, match=r"run gin_configs/heads/\*\.gin"):
-        heads.measured({})
+        heads.rank_rows({})
 
 
 def test_drafts_are_those_of_the_records(results, texts):
-    """The page has each once, and the small draft in the shapes of the bundled head."""
+    """The page has each record once, and the small draft with the shapes of the bundled
+    head."""
     it = json.loads(texts["methods.json"])
     for draft in it["drafts"]:
         measured = find_row(results, draft["row"])
@@ -147,7 +149,8 @@ def test_drafts_are_ordered_as_the_exercises_say(texts):
 
 
 def test_the_small_draft_stands_once_beside_the_head(results):
-    """Its row in the head's own folder is shown, and not that of the trees too."""
+    """The row in the head's own folder is shown, and not also the one among the
+    trees."""
     shown = {it["row"] for it in heads.head_rows(results)}
     assert "small_t1_token_4" in shown and "code_t1_token_4" not in shown
     rest = {row: it for row, it in results["heads"].items() if row[:5] != "small"}
@@ -169,7 +172,8 @@ def test_a_draft_by_a_rule_that_is_not_exact_is_refused(results):
 
 
 def test_laws_of_wrong_rules_are_those_of_their_tokens(tmp_path):
-    """Each as drawn in JavaScript, within four deviations, and the right one is p."""
+    """Samples of each rule, drawn in JavaScript, are within four deviations of its law;
+    that of the right rule is p."""
     p, q = export.laws("a usual pair")
     emitted, many = rules.emitted_laws(p, q), 100_000
     np.testing.assert_allclose(emitted["Algorithm 1"], p, atol=1e-15)
@@ -189,7 +193,7 @@ def test_laws_of_wrong_rules_are_those_of_their_tokens(tmp_path):
 @browser.needed
 @pytest.mark.parametrize("width", browser.WIDTHS)
 def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_path):
-    told, console = browser.browsed(texts, tmp_path, width)
+    told, console = browser.browse(texts, tmp_path, width)
     assert told.keys() == {name for name in texts if name.endswith(".html")}
     assert ":CONSOLE" not in console, console
     browser.check(told, width)
@@ -290,7 +294,7 @@ function asked(i) {
 
 
 def javascript(program: str, folder: Path) -> object:
-    """What a program leaves in `answer`."""
+    """Returns what a program leaves in `answer`."""
     if not (node := shutil.which("node")):
         pytest.skip("no node on PATH: install nodejs")
     file = folder / "asked.cjs"
@@ -301,8 +305,8 @@ def javascript(program: str, folder: Path) -> object:
 
 
 @jax.jit
-def stepped(it: dict) -> tuple:
-    """Laws of both sides, drafts, and what each rule makes of them."""
+def compute_step(it: dict) -> tuple:
+    """Returns the laws of both models, the drafts, and the result of each rule."""
     sampling = Sampling(*(it[key] for key in ("temperature", "top_k", "top_p")))
     p, q = (probs.standardize(it[side], sampling) for side in "pq")
     each = jnp.stack([it["first"]] * 2, axis=-1).reshape(-1, 2)
@@ -314,8 +318,8 @@ def stepped(it: dict) -> tuple:
 
 
 def test_the_step_in_the_browser_is_the_librarys(tmp_path):
-    """Laws, drafts, what is kept, what is added and from what: greedy rows, cut laws,
-    ties and short drafts among them."""
+    """Compared are laws, drafts, kept tokens, the added token and its law, with greedy
+    rows, truncated laws, ties and short drafts among the cases."""
     rng = np.random.default_rng(0)
     z_p = rng.normal(0, 2, (CASES, GAMMA + 1, VOCAB)).round(1)
     z_q = (z_p[:, :GAMMA] + rng.normal(0, 1, (CASES, GAMMA, VOCAB))).round(1)
@@ -326,7 +330,7 @@ def test_the_step_in_the_browser_is_the_librarys(tmp_path):
     given |= {"top_k": rng.choice([1, 3, VOCAB], CASES, p=[0.1, 0.3, 0.6])}
     given |= {"top_p": rng.choice([0.55, 0.9, 1.0], CASES, p=[0.2, 0.2, 0.6])}
     with jax.enable_x64(True):
-        p, q, drafted, verdicts = jax.device_get(stepped(given))
+        p, q, drafted, verdicts = jax.device_get(compute_step(given))
     it = json.dumps({key: x.tolist() for key, x in given.items()})
     program = f"{RULE}{ASKED}const it = {it}, answer = it.num.map((_, i) => asked(i));"
     answers = javascript(program, tmp_path)

@@ -1,5 +1,5 @@
-"""The results pages: whole, honest about what is absent, complete in themselves; and
-the folder to publish, which says what the records say."""
+"""The pages of results are complete, need no other files and say what is absent; so
+does the folder to publish."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from experiments.report import laws, names, page, recording, site, table_page, t
 from experiments.report.claims import claims
 from specjax import zoo
 from specjax.measure import jsonl, provenance
-from tests.experiments.report.test_claims import STATED, everything, record
+from tests.experiments.report.test_claims import STATED, all_records, record
 from tests.support import browser
 
 RESULTS = catalogue.ROOT / "results"
@@ -34,7 +34,8 @@ DRAWING = (
 
 
 class Reader(HTMLParser):
-    """What a page is made of; a tag that is not closed in its place is an error."""
+    """The elements of a page; a tag that is not closed where it should be is an
+    error."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -85,11 +86,12 @@ def pages(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("full")
     for name, width in (("figure1", 100), ("figure4", 900), ("speeds", 100)):
         (folder / f"{name}.svg").write_text(DRAWING.format(width))
-    return read(folder, {**everything(), **own()})
+    return read(folder, {**all_records(), **user_record()})
 
 
-def own() -> dict:
-    """A record of `specjax measure` in a folder that the project does not know."""
+def user_record() -> dict:
+    """Returns a record of `specjax measure` in a folder that the project does not
+    know."""
     measured = {"alpha": 0.25, "alpha_se": 0.125, "calls": 7, "name": "x", "on": True}
     measured |= {"x@y": 3.5, "curve": [1, 2], "alone_se": 0.5}
     mine = record("my pair", "first", measured) | {"scale": "measured"}
@@ -120,14 +122,14 @@ def either(request) -> dict[str, Reader]:
 
 
 def test_every_row_that_was_run_is_on_its_page(either, pages):
-    """And every other one is counted."""
-    there = {(name, row) for name, rows in everything().items() for row in rows}
+    """Every row that was not run is counted."""
+    there = {(name, row) for name, rows in all_records().items() for row in rows}
     for table in catalogue.tables():
         text = re.sub(r"<[^>]+>", " ", either[f"{table.name}.html"].text)
         text = " ".join(unescape(text).split())
         assert table.about.replace("`", "") in text
         for line in table.lines:
-            named, parts = names.parted(line.label)
+            named, parts = names.split_parts(line.label)
             words = [*named.split(", "), *parts.values(), line.column]
             run = either is pages and (line.folder, line.row) in there
             assert not run or all(word.replace("`", "") in text for word in words), line
@@ -157,8 +159,8 @@ def test_without_records_all_is_not_run(bare):
     assert caption in bare["figure2.html"].text
 
 
-def spoken(digest: str) -> dict:
-    """A record of the bundled recording, with this digest."""
+def speech_record(digest: str) -> dict:
+    """Returns a record of the bundled recording, with this digest."""
     measured = {"target": "p", "draft": "q", "gamma": 5, "prompt": "speech.flac"}
     measured |= {"spoken": "a < b", "text": "a & b", "same_text": True, "tokens": 46}
     measured |= {"alone_calls": 46, "target_calls": 9, "calls_saved": 37}
@@ -168,20 +170,21 @@ def spoken(digest: str) -> dict:
 
 
 def test_the_recording_that_was_measured_can_be_heard(tmp_path):
-    """From the page alone, byte for byte; another one is not played in its place."""
+    """The page alone plays it, byte for byte; another recording is not played in its
+    place."""
     file = zoo.FOLDER / "speech" / "speech.flac"
-    first = front(tmp_path, spoken(provenance.digest(file)))
+    first = front(tmp_path, speech_record(provenance.digest(file)))
     (sound,) = (attrs["src"] for tag, attrs in first.tags if tag == "audio")
     kind, _, held = sound.partition(",")
     assert kind == "data:audio/flac;base64" and b64decode(held) == file.read_bytes()
     assert "a &lt; b" in first.text and "a &amp; b" in first.text
     assert "in 46 calls, one letter in each, and the same text in 9 calls" in first.text
-    first = front(tmp_path, spoken("other"))
+    first = front(tmp_path, speech_record("other"))
     assert recording.ABSENT in first.text and "<audio" not in first.text
 
 
 def test_a_row_of_ones_own_has_a_table(pages):
-    """Every number of it, with its error; no list, text or flag."""
+    """It shows every number of the row with its error, and no list, text or flag."""
     lines = dict(pages["own_my pair.html"].rows["rows-own_my pair-0"])
     shown = {"alpha": "0.2500 ± 0.1250", "calls": "7", "x@y": "3.5"}
     assert lines == shown | {"alone_se": "0.5000"}
@@ -191,7 +194,7 @@ def test_a_row_of_ones_own_has_a_table(pages):
 
 
 def test_a_page_needs_nothing_else_and_has_no_blank_cell(either):
-    """Nothing is loaded, and links stay beside the file or lead to the web."""
+    """Nothing is loaded, and links lead to files beside the page or to the web."""
     for reader in either.values():
         for tag, attrs in reader.tags:
             assert tag not in ("script", "link", "iframe", "img", "object", "base")
@@ -227,12 +230,12 @@ def test_drawings_keep_to_themselves(pages):
 
 def test_notes_are_counted_and_what_records_say_is_text(pages, tmp_path):
     assert "with a note" not in pages["index.html"].text
-    records = everything()
+    records = all_records()
     spoiled = records["table2"]["small_t0_b1"]
     spoiled["provenance"]["note"] = "written by <b>&`x`"
     assert "; 1 of them with a note" in front(tmp_path, records).text
     table, results = catalogue.find_table("table2"), tables.collect(tmp_path)
-    text = table_page.page_of(table, results, tmp_path)
+    text = table_page.make_table_page(table, results, tmp_path)
     noted = "written by &lt;b&gt;&amp;<code>x</code>"
     assert f"<li>{noted}</li>" in text and "<b>" not in text
 
@@ -241,7 +244,7 @@ def test_provenance_names_each_value_once(pages):
     rows = {row[0]: row for row in pages["provenance.html"].rows["provenance-table"]}
     where = ["table2", "7", "0", "0123456789", "2026-01-02", "1 x cpu, 2 cores"]
     assert rows["table2"] == [*where, "float32", "jax 0.1"]
-    assert set(rows) == {*everything(), *own()} - set(laws.FOLDERS)
+    assert set(rows) == {*all_records(), *user_record()} - set(laws.FOLDERS)
 
 
 # The folder to publish.
@@ -276,7 +279,7 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
     closed = laws.compute(laws.CLOSED_FORMS)
     monkeypatch.setattr(laws, "compute", lambda: closed)
     site.main([str(folder), str(made)])
-    assert not broken(made) and (made / "results/tables/table2.tex").is_file()
+    assert not broken_links(made) and (made / "results/tables/table2.tex").is_file()
     assert not (made / "docs/.doctrees").exists()
     front, first, own = (
         (made / name).read_text("utf-8")
@@ -286,7 +289,7 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
         assert f">{rows[row]['measured'][name]:.2f} [" in front
     assert front.count(">3.4<") == 2  # published, beside both of ours
     assert len(links(front)) == 4 and len(front) < 300_000
-    told = table_page.tally(claims.claims(tables.collect(folder, computed=closed)))
+    told = table_page.tally(claims.claims(tables.collect(folder, laws=closed)))
     assert f"measured again: {told} (" in front and f">{told}</span>" in first
     verdicts = Counter(re.findall(r'<td class="verdict ([\w-]+)', own))
     assert sorted(map(int, re.findall(r"\d+", told))) == sorted(verdicts.values())
@@ -299,12 +302,12 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
 
 
 def links(text: str) -> list[str]:
-    """Those to files beside the page."""
+    """Returns the links to files beside the page."""
     found = re.findall(r'(?:href|src)="([^"#?]+)', text)
     return [unquote(x) for x in found if not re.match(r"\w+:", x)]
 
 
-def broken(made: Path) -> list[str]:
+def broken_links(made: Path) -> list[str]:
     return [
         f"{page.name}: {link}"
         for page in made.rglob("*.html")
@@ -322,7 +325,7 @@ def test_a_browser_shows_the_first_pages_whole(width, tmp_path):
     parts = dict.fromkeys(("lesson", "results", "docs"), True)
     front = site.first_page(RESULTS, results, parts)
     texts = {"front.html": front, "index.html": page.page(RESULTS, results)}
-    told, console = browser.browsed(texts, tmp_path, width)
+    told, console = browser.browse(texts, tmp_path, width)
     assert told.keys() == texts.keys() and ":CONSOLE" not in console
     browser.check(told, width)
     assert width < 1280 or told["front.html"]["height"] <= 3 * 800
@@ -335,7 +338,7 @@ def test_a_browser_notices_what_is_wide_cut_nameless_an_error_or_a_barrier(tmp_p
     page += "<img src='x'><p style='color: #ccc'>pale</p></main>"
     page += "<svg width=9><text x=-5>cut</text></svg>"
     page += "<script>console.error('noticed')</script>"
-    told, console = browser.browsed({"a.html": page}, tmp_path)
+    told, console = browser.browse({"a.html": page}, tmp_path)
     it = told["a.html"]
     assert it["before"][0] > 390 and len(it["before"]) == 4 and len(it["bare"]) == 1
     broken = {name for name, *_ in it["barriers"]}

@@ -1,4 +1,5 @@
-"""Tables show what the records hold, and say what is absent, noted or different."""
+"""Tables show the numbers of the records, and say what is absent, noted or
+different."""
 
 import random
 import re
@@ -23,11 +24,11 @@ PREDICTED = [line for line in TABLE4 if line.quantity == "best_predicted"]
 def measured(tmp_path_factory):
     """A folder with every closed form in it."""
     folder = tmp_path_factory.mktemp("results")
-    run.measure([file for name in CLOSED_FORM for file in rows_of(name)], folder)
+    run.measure([file for name in CLOSED_FORM for file in list_rows(name)], folder)
     return folder
 
 
-def rows_of(folder):
+def list_rows(folder):
     return list(records.rows(folder).values())
 
 
@@ -35,8 +36,8 @@ ANOTHER = "its row file now sets another"
 
 
 def test_committed_pages_are_what_the_records_say(monkeypatch):
-    """But for certificates, which take a minute; what a row sets otherwise today takes
-    seconds, and is asked only where a page says it."""
+    """Certificates are left out, which take a minute; which settings of rows have
+    changed takes seconds, and is computed only for pages that say it."""
     pages = {table.page for table in catalogue.tables()} - {*laws.ENUMERATED}
     committed = {name: (RESULTS / f"{name}.md").read_text("utf-8") for name in pages}
     spoken = {
@@ -50,7 +51,7 @@ def test_committed_pages_are_what_the_records_say(monkeypatch):
         "experiments.records.records.changed_settings",
         lambda record: whole(record) if record["table"] in spoken else [],
     )
-    made = tables.texts(tables.collect(RESULTS, computed=laws.compute(CLOSED_FORM)))
+    made = tables.texts(tables.collect(RESULTS, laws=laws.compute(CLOSED_FORM)))
     for name, text in committed.items():
         assert made[f"{name}.md"] == text, f"render {name}.md again"
         check_page(text)
@@ -73,18 +74,18 @@ def check_page(text: str) -> None:
 
 
 def test_thirty_cells_of_the_pages_are_the_numbers_of_the_records():
-    """Read from the pages as they are, by the names of row and column."""
+    """They are read from the pages as they are, by the names of row and column."""
     there = tables.collect(RESULTS)
     lines = [
         (table, line)
         for table in catalogue.tables()
         for line in table.lines
         if line.row in there.get(line.folder, {})
-        and isinstance(number_of(there, line), int | float)
+        and isinstance(cell_number(there, line), int | float)
     ]
     for table, line in random.Random(0).sample(lines, 30):
-        x = number_of(there, line)
-        cells = cells_of((RESULTS / f"{table.page}.md").read_text("utf-8"), line)
+        x = cell_number(there, line)
+        cells = column_cells((RESULTS / f"{table.page}.md").read_text("utf-8"), line)
         numbers = [re.match(r"-?\d[\d.]*(e[-+]\d+)?", cell) for cell in cells]
         assert any(
             float(found[0]) == pytest.approx(x, rel=6e-4, abs=6e-5)
@@ -93,11 +94,11 @@ def test_thirty_cells_of_the_pages_are_the_numbers_of_the_records():
         ), (table.name, line, x, cells)
 
 
-def number_of(there: dict, line: Line) -> object:
-    return there[line.folder][line.row]["measured"].get(line.quantity)
+def cell_number(records: dict, line: Line) -> object:
+    return records[line.folder][line.row]["measured"].get(line.quantity)
 
 
-def cells_of(page: str, line: Line) -> list[str]:
+def column_cells(page: str, line: Line) -> list[str]:
     """Returns the cells of a page in the column of a number, in rows of its name."""
     found, name = [], line.label.split(", ")[0]
     for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
@@ -149,10 +150,10 @@ def test_a_row_has_its_parts_as_columns_and_what_is_the_same_as_a_title():
 
 
 def test_tables_fit_a_column_of_a_paper():
-    """A cell that is wider than the column by itself has a panel of its own."""
+    """A cell that is wider than the column has a table of its own."""
     there = tables.collect(RESULTS)
     for name in ("table2", "table3", "table4", "chip", "quality", "figure_wagner"):
-        page = printed.printed(catalogue.find_table(name), there)
+        page = printed.print_table(catalogue.find_table(name), there)
         for grid in page.grids:
             short = typeset.shorten(grid, typeset.Notes(), latex.ROOM)
             for panel in latex.panels(short):
@@ -168,8 +169,9 @@ def test_tables_fit_a_column_of_a_paper():
 
 
 def test_what_a_reader_must_know_stands_beside_the_number(measured):
-    """A difference, a note, a golden that moved, a row or an input that is another
-    today; the column is the record's whatever was published."""
+    """This is a difference, a note, a golden text that changed, or a row or an input
+    that has changed since; the column shows the record's number, whatever was
+    published."""
     records = tables.collect(measured)
     row = records["table1"]["alpha_0.6_gamma_2"]
     origin, table = row["provenance"], catalogue.find_table("table1")
@@ -230,7 +232,8 @@ def test_a_new_row_of_a_table_is_shown_by_the_names_in_its_record():
 
 
 def test_markup_escapes_and_numbers_keep_four_digits():
-    """And none that is not 0 is printed as 0: the errors of a certificate are small."""
+    """No number but 0 is printed as 0, although the errors of a certificate are
+    small."""
     grid = Grid("", ["a|b"], [["c"]])
     assert typeset.grid_markdown(grid) == "| a\\|b |\n| --- |\n| c |"
     assert latex.escape(f"50% & c_hat±{typeset.NONE}¹²") == (
@@ -246,8 +249,8 @@ def test_markup_escapes_and_numbers_keep_four_digits():
 
 
 def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
-    """Which is counted and not printed."""
-    run.measure(rows_of("table1")[:2], tmp_path)
+    """Such records are counted and not printed."""
+    run.measure(list_rows("table1")[:2], tmp_path)
     table, mine = catalogue.find_table("table1"), tables.collect(tmp_path)
     assert len(mine["table1"]) == 2
     records = tables.collect(tmp_path, earlier=measured)
@@ -280,7 +283,8 @@ def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
 
 
 def test_there_is_one_record_a_row_none_of_a_law_and_no_path_of_one_machine():
-    """A default that names a machine would also make every other's records new."""
+    """A default that names a machine would also make all other machines' records
+    new."""
     for path in sorted(RESULTS.glob("*.jsonl")):
         rows = [record["row"] for record in jsonl.read(path)]
         assert len(rows) == len(set(rows)), path.name
@@ -308,7 +312,7 @@ PLACES |= {"correct": "(correction)"}
 
 
 def test_committed_records_say_what_they_measured():
-    """A label may not name a pair that the record was not made with."""
+    """A label must name the pair with which the record was made."""
     records = tables.collect(RESULTS)
     assert len(records["table3"]) == 34 and len(records["table2"]) >= 23
     several = (
@@ -334,19 +338,19 @@ def test_committed_records_say_what_they_measured():
 
 
 def test_speeds_and_predictions_are_those_of_the_seconds():
-    """Not those that a record has, which are wrong; what is absent says so."""
+    """The wrong numbers in a record are not used; what is absent is said to be."""
     records, row = tables.collect(RESULTS), "small_t0_b1"
     (line,) = (line for line in PREDICTED if line.row == row)
 
-    def told(measured: dict) -> list:
+    def all_cells(measured: dict) -> list:
         records["table2"][row]["measured"] = walltime.update_record(measured)
-        grids = walltime.in_the_papers_shape(records)
-        grids += walltime.by_pair("table2", records)
+        grids = walltime.paper_tables(records)
+        grids += walltime.pair_lines("table2", records)
         return [*grids, tables.cells(line, records)]
 
     it = records["table2"][row]["measured"]
-    right = told(it)
+    right = all_cells(it)
     stored = "speedup", "predicted", "best_speedup", "best_predicted", "best_exp"
-    assert told(it | dict.fromkeys(stored, 9.87)) == right
+    assert all_cells(it | dict.fromkeys(stored, 9.87)) == right
     it["timed"]["others"]["expected_steps"] = None
-    assert told(it)[-1][STATE] == walltime.LAWLESS
+    assert all_cells(it)[-1][STATE] == walltime.LAWLESS

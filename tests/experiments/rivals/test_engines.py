@@ -1,4 +1,5 @@
-"""The bench: one pair of models for every engine, checks that stop it, kept records."""
+"""The benchmark gives every engine the same pair of models, stops where checks fail,
+and keeps its records."""
 
 import importlib
 import shutil
@@ -116,7 +117,7 @@ def test_texts_may_differ_where_two_tokens_tie():
     others = np.array([[1, 2, 3], [4, 0, 2]])  # what follows a tie is free
 
     def check(written, margin):
-        """Where the law has id 0 behind the text's token by `margin`."""
+        """Checks texts where the law prefers id 0 to the text's token by `margin`."""
         law = np.full((*texts.shape, 6), -9.0)
         np.put_along_axis(law, texts[..., None], -1.0, axis=2)
         law[..., 0] = -1.0 - margin
@@ -153,13 +154,13 @@ def test_one_changed_number_of_another_stops_the_row(
     monkeypatch.setattr(module, "load", lambda path, *rest: load(broken, *rest))
     monkeypatch.setattr(comparisons, "time_ratios", None)  # nothing may be timed
     with pytest.raises(ValueError, match="more than rounding"):
-        comparisons.measure_greedy(where, 1, journal.in_memory("a"))
+        comparisons.measure_greedy(where, 1, journal.memory_journal("a"))
 
 
 def test_programs_idle_before_their_turn_and_ratios_point_one_way():
     ran = []
     programs = {name: lambda name=name: ran.append(name) for name in "ab"}
-    kept = journal.in_memory("a")
+    kept = journal.memory_journal("a")
     taken = ratios.measure(programs, rounds=3, pause=0.0, label="test", kept=kept)
     assert "".join(ran) == "ab" * 4 and set(taken.seconds) == set("ab")
     by_hand = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([4.0, 6.0, 9.0])}

@@ -1,4 +1,5 @@
-"""Real weights by many engines: children that answer, and our arithmetic on it."""
+"""Many engines decode with real weights: child processes answer, and our arithmetic on
+their answers is right."""
 
 import json
 import sys
@@ -55,8 +56,8 @@ def engine(tmp_path, monkeypatch):
 
 
 def collect(asked, groups, warm, *, rounds=1, kept=None):
-    """Turns of engines, by a journal in memory where none is given."""
-    kept = journal.in_memory("") if kept is None else kept
+    """Runs the turns of engines, with a journal in memory by default."""
+    kept = journal.memory_journal("") if kept is None else kept
     options = dict(rounds=rounds, pause=0.0, label="a row", journal=kept)
     return turns.collect(asked, groups, warm, **options)
 
@@ -86,7 +87,8 @@ def test_a_child_answers_and_says_what_it_cannot_do(engine, capfd):
 
 
 def test_a_stop_loses_no_call_and_every_engine_keeps_its_turns(engine, tmp_path):
-    """Stopped in a round, by one engine that ends all, and continued."""
+    """A run that one engine stops in the middle of a round, by ending all, is
+    continued."""
     log, groups = tmp_path / "calls", [(1,), (2,)]
 
     def row(last: int, rounds: int = 2):
@@ -161,7 +163,7 @@ def test_ratios_are_of_seconds_a_token():
 
 def test_prompts_are_cut_to_a_length_and_padded_on_the_left():
     every = Prompts([[1, 2], [3]])
-    assert language.at_length(every, 7) == [1, 2, 3, 1, 2, 3, 1]
+    assert language.repeat_to_length(every, 7) == [1, 2, 3, 1, 2, 3, 1]
     ids, mask = padding.pad_left([[1, 2], [3]], pad=9)
     assert ids.tolist() == [[1, 2], [9, 3]] and mask.tolist() == [[1, 1], [0, 1]]
     ids, mask = padding.pad_right([[1, 2], [3]], pad=9)
@@ -190,15 +192,15 @@ def test_an_engine_is_beside_ours_of_the_same_way_and_arithmetic():
 
 
 def test_a_folder_is_complete_or_not_there(tmp_path):
-    def half(path):
+    def fail_to_convert(path):
         path.mkdir()
         raise ImportError("no converter")
 
     with pytest.raises(children.Refused, match="no converter"):
-        exports.make_once(tmp_path / "made", half)
+        exports.make_once(tmp_path / "made", fail_to_convert)
     assert not (tmp_path / "made").exists()
     made = exports.make_once(tmp_path / "made", lambda path: path.mkdir())
-    assert exports.make_once(made, half) == made
+    assert exports.make_once(made, fail_to_convert) == made
     with pytest.raises(children.Refused, match=r"python3: no such thing"):
         exports.run(["python3", "-c", "import sys; sys.exit('no such thing')"])
 
@@ -216,10 +218,10 @@ def test_rows_are_kept_of_the_same_files_alone(tmp_path):
     assert not bench.is_recorded(
         tmp_path, ["a"], setting=setting._replace(gamma=3), measurement=measured
     )
-    made = exports.place(tmp_path, "a", weights)
+    made = exports.format_folder(tmp_path, "a", weights)
     weights.write_bytes(b"2")
     assert not bench.is_recorded(tmp_path, ["a"], setting=setting, measurement=measured)
-    assert exports.place(tmp_path, "a", weights) != made
+    assert exports.format_folder(tmp_path, "a", weights) != made
 
 
 def test_settings_that_measure_nothing_are_refused_before_anything(tmp_path):
@@ -264,8 +266,10 @@ def stand_ins(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "begin", lambda threads: None)
     monkeypatch.setattr(calls, "measure", lambda *_: {"gammas": [4]})
     engines = {
-        "specjax": exports.Engine("ours", {"float32": exports.file}),
-        "other": exports.Engine("x", {"float32": exports.file, "int8": exports.file}),
+        "specjax": exports.Engine("ours", {"float32": exports.original_file}),
+        "other": exports.Engine(
+            "x", {"float32": exports.original_file, "int8": exports.original_file}
+        ),
         "broken": exports.Engine("x", {"float32": fail}),
     }
     monkeypatch.setattr(language, "ENGINES", engines)
@@ -279,7 +283,8 @@ def stand_ins(tmp_path, monkeypatch):
 
 
 def test_two_texts_are_a_row_of_two_and_a_failure_is_a_line(stand_ins, tmp_path, capfd):
-    """All that an engine raises is a reason in the record, and the others go on."""
+    """Whatever an engine raises is a reason in the record, and the other engines
+    continue."""
     real.main(stand_ins)
     said = capfd.readouterr()
     by_row = {x["row"]: x["measured"] for x in jsonl.read(tmp_path / "bench.jsonl")}
@@ -328,7 +333,7 @@ def test_a_stopped_command_continues_with_the_next_call(
 
 @pytest.mark.slow
 def test_transformers_writes_what_we_write(tmp_path):
-    """A row from end to end, of weights that `specjax fetch` got."""
+    """A row is run from end to end with weights that `specjax fetch` downloads."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     if published.path("smollm2") is None:
@@ -340,7 +345,7 @@ def test_transformers_writes_what_we_write(tmp_path):
     setting = setting._replace(rounds=1, pause=0.0, engines="specjax,transformers")
     rows = dict(
         language.measure(
-            setting, file, work=tmp_path / "work", texts_to=tmp_path / "texts"
+            setting, file, work=tmp_path / "work", texts_folder=tmp_path / "texts"
         )
     )
     assert [*rows] == language.rows(setting)

@@ -1,5 +1,5 @@
-"""A simulated server: by hand, and against what queues are known to do; and a row of a
-tiny pair: predicted of other prompts, then measured, and shown."""
+"""A simulated server agrees with numbers computed by hand and with queueing theory; a
+row of a tiny pair is predicted from other prompts, measured, and shown."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from specjax.prompts import Prompts
 from tests.support.tiny_pair import pair
 
 
-def ended(serve, costs: Costs, calls, at=None) -> list[float]:
+def answer_times(serve, costs: Costs, calls, at=None) -> list[float]:
     at = np.zeros(len(calls)) if at is None else at
     return simulate.answer_times(serve, costs, at=at, calls=calls).tolist()
 
@@ -21,32 +21,44 @@ def test_by_hand():
     costs = Costs((1, 2), (1.0, 3.0), admit=0.5, begin=2.0)
     # 0 and 1 are admitted by 1; 1 ends at 4, 2 is admitted by 4.5 and ends at 7.5; from
     # then on 0 is alone, by the program of one row.
-    assert ended(simulate.serve_refilling(2), costs, [4, 1, 1]) == [9.5, 4.0, 7.5]
+    assert answer_times(simulate.serve_refilling(2), costs, [4, 1, 1]) == [
+        9.5,
+        4.0,
+        7.5,
+    ]
     # Two together, 2 + 4 * 3; then one, of as many rows.
-    assert ended(simulate.serve_in_batches(2), costs, [4, 1, 1]) == [14.0, 14.0, 19.0]
-    four = ended(simulate.serve_in_batches(4), Costs((4,), (1.0,)), [9, 1, 1, 1, 2])
+    assert answer_times(simulate.serve_in_batches(2), costs, [4, 1, 1]) == [
+        14.0,
+        14.0,
+        19.0,
+    ]
+    four = answer_times(
+        simulate.serve_in_batches(4), Costs((4,), (1.0,)), [9, 1, 1, 1, 2]
+    )
     assert four == [9.0] * 4 + [11.0]
     # Who comes within a step is admitted at its end.
-    late = ended(simulate.serve_refilling(2), costs, [3, 1], [1.0, 2.2])
+    late = answer_times(simulate.serve_refilling(2), costs, [3, 1], [1.0, 2.2])
     assert late == [1.0 + 0.5 + 1 + 0.5 + 3 + 1, 1.0 + 0.5 + 1 + 0.5 + 3]
 
 
 def test_steps_of_a_request():
-    """Of 8 tokens at 3 a step are 3 steps; of texts that differ, each follows one."""
+    """A request of 8 tokens at 3 per step takes 3 steps; when texts differ, each
+    request follows one of them."""
     texts = [np.array([3]), np.array([1])]
-    calls = simulate.calls_of(np.full(400, 8), texts)
+    calls = simulate.steps_per_request(np.full(400, 8), texts)
     assert {*calls.tolist()} == {3, 8} and abs(calls.mean() - 5.5) < 0.5
     # From the text's beginning on, and again where it ends.
-    late = simulate.calls_of(np.full(9, 11), [np.array([1, 1, 4])])
+    late = simulate.steps_per_request(np.full(9, 11), [np.array([1, 1, 4])])
     assert {*late.tolist()} == {3 + 2 + 1}
 
 
 def test_one_row_is_the_queue_of_pollaczek_and_khinchine():
-    """M/D/1 at a load of 0.7: a mean wait of rho D / (2 (1 - rho)) before D itself."""
+    """In M/D/1 at a load of 0.7, the mean wait is rho D / (2 (1 - rho)), and then the
+    request takes D."""
     count, rho = 40_000, 0.7
     at = simulate.poisson(rho, count)
     calls = np.ones(count, int)
-    times = ended(simulate.serve_refilling(1), Costs((1,), (1.0,)), calls, at)
+    times = answer_times(simulate.serve_refilling(1), Costs((1,), (1.0,)), calls, at)
     assert np.mean(times - at) == pytest.approx(1 + rho / (2 * (1 - rho)), rel=0.05)
 
 

@@ -1,4 +1,5 @@
-"""Local files become tokens as T5's do, and prepared examples come back unchanged."""
+"""Local files become tokens as T5's do, and prepared examples are read back
+unchanged."""
 
 import gzip
 import hashlib
@@ -25,7 +26,7 @@ SUFFIXES = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def save(path, rows):
-    """Lines in a file, packed as its suffix says."""
+    """Writes lines to a file, packed as its suffix says."""
     with SUFFIXES.get(path.suffix, open)(path, "wb") as file:
         file.write("\n".join(rows).encode())
     return path
@@ -96,7 +97,7 @@ def test_there_are_examples_and_a_tokenizer_that_has_an_end(tmp_path, monkeypatc
         recipes.collect([], None, False)
     bad = tmp_path / "bad.model"
     bad.write_text("not a model")
-    with pytest.raises(ValueError, match="no SentencePiece model"):
+    with pytest.raises(ValueError, match="is not a SentencePiece model"):
         recipes.load(bad)
     processor = sentencepiece.SentencePieceProcessor
     monkeypatch.setattr(processor, "eos_id", lambda self: -1)

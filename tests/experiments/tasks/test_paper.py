@@ -37,7 +37,7 @@ UNUSUAL = "The  ﬁne house\u2028is small.", "Das schöne Haus ist klein."
 
 
 def sample(task: str, split: str) -> dict[str, list[str]]:
-    """The sentences of a split, by the fields of the builder."""
+    """Returns the sentences of a split, by the fields of the builder."""
     file = "summaries" if task == "cnn_dailymail" else "sentences"
     at = EACH * SPLITS[task].index(split)
     lines = (DATA / f"{file}.jsonl").read_text("utf-8").splitlines()
@@ -75,8 +75,8 @@ def data(tmp_path_factory):
     return str(folder)
 
 
-def tokenized(task: str, split: str = "test") -> examples.Examples:
-    """The same sentences as they would be read from local files."""
+def tokenize_split(task: str, split: str = "test") -> examples.Examples:
+    """Returns the same sentences as local files would give them."""
     recipe = recipes.RECIPES[task]
     columns = sample(task, split)
     fields = (columns[name] for name in recipe.fields)
@@ -93,7 +93,7 @@ def read(task: str, split: str, tokenizer: str, folder: str):
 def test_seqio_and_local_files_give_the_same_tokens(task, data):
     for split in SPLITS[task]:
         rows = list(read(task, split, str(MODEL), data))
-        assert recipes.collect(rows, None, False) == tokenized(task, split)
+        assert recipes.collect(rows, None, False) == tokenize_split(task, split)
     assert rows[1].where == f"{recipes.RECIPES[task].dataset} test, example 2"
     registered = seqio.TaskRegistry.get(task)
     assert tuple(sorted(registered.splits)) == tuple(sorted(SPLITS[task]))
@@ -106,7 +106,7 @@ def test_seqio_and_local_files_give_the_same_tokens(task, data):
 
 
 def test_a_sequence_length_keeps_the_end(data):
-    lengths, expected = {"inputs": 6, "targets": 4}, tokenized("wmt_ende")
+    lengths, expected = {"inputs": 6, "targets": 4}, tokenize_split("wmt_ende")
     paper.register(str(MODEL), data)
     task = seqio.TaskRegistry.get("wmt_ende")
     cut = task.get_dataset(split="test", shuffle=False, sequence_length=lengths)
@@ -121,7 +121,7 @@ def test_the_command_prepares_a_split(tmp_path, data):
     common += ["--tokenizer", str(MODEL), "--out", str(out)]
     prepare.main([*common, "--limit", "2"])
     written, about = examples.read(out, provenance.digest(MODEL))
-    expected = tokenized("wmt_ende", "validation")
+    expected = tokenize_split("wmt_ende", "validation")
     assert written == examples.Examples(*(rows[:2] for rows in expected))
     assert (about.eos, about.prefix) == (EOS, "translate English to German: ")
     assert about.source == ["tensorflow_datasets wmt14_translate/de-en:1.0.0"]

@@ -1,5 +1,5 @@
-"""What drafts learn by: the losses and their gradients, what targets wrote or answered
-and its law there, against the model asked in one call."""
+"""Drafts learn from correct losses and gradients, and from the target's texts, answers
+and laws, which equal those of the model in one call."""
 
 import functools
 import re
@@ -24,13 +24,13 @@ V, K = 12, 4
 
 
 def laws(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """log p and logits of q, [3, V]."""
+    """Returns log p, and the logits of q, [3, V]."""
     p, q = np.random.default_rng(seed).normal(size=(2, 3, V)) * 2
     return np.array(jax.nn.log_softmax(p)), q.astype(np.float32)
 
 
 def gradients(log_p, z) -> dict[str, np.ndarray]:
-    """By logits z, in closed form."""
+    """Returns the gradients with respect to the logits z, in closed form."""
     p, q = np.exp(log_p), np.array(jax.nn.softmax(z))
     log_q, total = np.array(jax.nn.log_softmax(z)), dict(axis=-1, keepdims=True)
     kl = (q * (log_q - log_p)).sum(**total)
@@ -121,13 +121,13 @@ def test_a_draft_that_learned_from_another_target_is_not_gone_on_with(tmp_path, 
     stage = Stage("draft", CONFIG, recipe, "lessons", "kl")
     lessons = learning.Lessons({"": (data, 1.0, None)}, {"t0": data}, "a target")
 
-    def trained():
+    def train_draft():
         return pipeline.run(tmp_path, [stage], {"lessons": learning.data(lessons)})
 
-    jax.tree.map(np.testing.assert_array_equal, trained(), trained())
+    jax.tree.map(np.testing.assert_array_equal, train_draft(), train_draft())
     lessons = lessons._replace(target="another")
     with pytest.raises(ValueError, match="another recipe"):
-        trained()
+        train_draft()
 
 
 def test_what_follows_a_text_does_not_count(data, params):
@@ -142,8 +142,8 @@ def test_what_follows_a_text_does_not_count(data, params):
 
 
 def test_accepted_is_of_what_the_target_wrote(data, params):
-    """Where the prompt has another law than the draft, and its continuation the same;
-    and the other way round."""
+    """The draft's law is wrong in the prompt and right in the continuation, and then
+    the other way round."""
     prompt = np.arange(1, 7) < np.asarray(data.texts.begun)[:, None]
     assert prompt.any() and not prompt.all()
     for wrong, least, most in (prompt, 0.99, 1.01), (~prompt, 0.0, 0.5):
@@ -173,7 +173,7 @@ logits_of = jax.jit(forward.logits, static_argnums=0)
 
 
 @functools.cache
-def answered(ends: tuple[int, ...] = ()):
+def answer_prompts(ends: tuple[int, ...] = ()):
     fresh = forward.fresh(ANSWERING)(jax.random.key(0))
     params, model = jax.tree.map(lambda leaf: 9 * leaf, fresh), llama.build(ANSWERING)
     target = Pretrained("tiny", ANSWERING, model, params, ends=ends)
@@ -182,7 +182,7 @@ def answered(ends: tuple[int, ...] = ()):
 
 
 def test_answers_and_laws_are_the_targets():
-    target, (texts, ids, log_p) = answered()
+    target, (texts, ids, log_p) = answer_prompts()
     assert texts.begun.tolist() == [3, 5, 2] and texts.length.tolist() == [9, 11, 8]
     for row, prompt in enumerate(PROMPTS):
         begun, length = texts.begun[row], texts.length[row]
@@ -203,17 +203,17 @@ def test_answers_and_laws_are_the_targets():
 
 
 def test_an_answer_ends_with_what_ends_the_targets_texts():
-    _, (texts, *_) = answered()
+    _, (texts, *_) = answer_prompts()
     third = int(texts.tokens[0, 5])
-    _, (ended, *_) = answered(ends=(third,))
+    _, (ended, *_) = answer_prompts(ends=(third,))
     first = texts.tokens[0, 3:9].tolist().index(third) + 1
     assert ended.length[0] == 3 + first
     assert ended.tokens[0, ended.length[0] - 1] == third
 
 
 def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
-    target, answer = answered()
-    ids = reduced_vocab.frequent([answer], 40, vocab=ANSWERING.vocab)
+    target, answer = answer_prompts()
+    ids = reduced_vocab.most_frequent_ids([answer], 40, vocab=ANSWERING.vocab)
     said = answer.texts.tokens[0, 3:9]
     assert (np.diff(ids) > 0).all() and np.isin(said, ids).mean() > 0.5
     among = reduced_vocab.relabel_ids(answer, ids, ANSWERING.vocab)

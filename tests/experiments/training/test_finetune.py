@@ -1,4 +1,4 @@
-"""A T5 is fine-tuned: it learns, goes on, and what it wrote is a model."""
+"""A T5 is fine-tuned: it learns, continues after a stop, and its files are a model."""
 
 import json
 import shutil
@@ -62,8 +62,8 @@ def whole(tmp_path_factory, init, task):
 
 
 def test_it_learns_what_can_be_learned(init, task, tmp_path):
-    """Four equally likely letters, then the end: who copies pays nothing, and who
-    guesses log 4 for 7 of 8 tokens."""
+    """There are four equally likely letters, then the end: a model that copies has no
+    loss, and one that guesses loses log 4 on 7 of 8 tokens."""
     flags = "--steps 150 --rate 0.03 --decay 50 --evaluate-every 150".split()
     run(init, task, tmp_path / "run", *flags)
     held_out = json.loads((tmp_path / "run/curve.jsonl").read_text())["held_out"]
@@ -74,7 +74,8 @@ def test_it_learns_what_can_be_learned(init, task, tmp_path):
 def test_a_finished_run_is_written_again_without_training(
     init, task, whole, tmp_path, monkeypatch
 ):
-    """Wherever its files are by now, and however its steps were saved and divided."""
+    """This works wherever its files have been moved, and however its steps were saved
+    and divided."""
     runs, model = whole
     monkeypatch.setattr(loop, "build_step", lambda *_: pytest.fail)
     moved = shutil.copytree(init, tmp_path / "moved"), shutil.copy(task, tmp_path)
@@ -91,8 +92,8 @@ def test_a_finished_run_is_written_again_without_training(
 PAIRS = [([5, 6, 7, END], [9, 10, END]), ([8, END], [11, 12, 13, 14, 15, END])]
 
 
-def by_hand(config, params) -> float:
-    """Mean nats a target token, of one pair after the other."""
+def mean_nats(config, params) -> float:
+    """Returns the mean nats per target token, computed for one pair after the other."""
     nats = []
     for source, target in PAIRS:
         text = [t5.PAD, *target[:-1]]
@@ -109,7 +110,7 @@ def test_the_loss_is_that_of_the_target_tokens():
     weight = lambda rows: rows.weight.sum()  # noqa: E731
     loss = accumulation.in_parts(pairs.cross_entropy(tiny_t5.TARGET), 2, weight)
     value = float(tiny_t5.quick_jit(loss)(params, pairs.pad(PAIRS, 8, 8)))
-    assert value == pytest.approx(by_hand(config, params), abs=NEAR)
+    assert value == pytest.approx(mean_nats(config, params), abs=NEAR)
 
 
 # What cannot be done is said before anything is.
@@ -129,7 +130,7 @@ def test_the_loss_is_that_of_the_target_tokens():
         ("--steps 9 --warmup 5 --decay 5", "must fit into --steps 9"),
         ("--task nothing", "no task 'nothing': choose one of wmt_ende, .*npz file"),
         ("--tokenizer a.model", "--tokenizer and --data-dir are for a data set"),
-        ("--init {other}/gpt", "gpt is no T5 but of the family gpt: name a"),
+        ("--init {other}/gpt", "gpt is not a T5 but of the family gpt: name a"),
         ("--init {other}/t5", "begins texts with id 2"),
     ],
 )
@@ -142,7 +143,7 @@ def test_what_cannot_be_done_is_refused(init, task, whole, others, flags, messag
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory, untrained):
-    """Other pairs, a model that is no T5, and a T5 that begins texts otherwise."""
+    """Other pairs, a model that is not a T5, and a T5 that begins texts otherwise."""
     folder = tmp_path_factory.mktemp("in") / "others"
     config = gpt.Config(13, 8, 16, 1, 2, positions=8, learned=True, tied=True)
     shapes = gpt.abstract_params(config)
@@ -154,7 +155,7 @@ def others(tmp_path_factory, untrained):
 
 
 def test_the_command(init, task, untrained, tmp_path, monkeypatch, capsys):
-    """By activations in bfloat16, which leave weights in float32."""
+    """Activations are in bfloat16 and leave the weights in float32."""
     flags = ["--init", str(init), "--task", task, "--runs", str(tmp_path), *SIZES]
     flags += ["--dtype", "bfloat16", "--steps", "2"]
     monkeypatch.setattr(sys, "argv", ["train", *flags])
@@ -178,29 +179,31 @@ def test_the_command(init, task, untrained, tmp_path, monkeypatch, capsys):
 # What it is trained on.
 
 
-def chosen(task: str, *more: str):
+def parse_task(task: str, *more: str):
     return finetune.parse(["--init", "x", "--task", task, "--runs", "x", *SIZES, *more])
 
 
-def texts_of(rows: pairs.PairRows) -> set[tuple]:
+def set_of_texts(rows: pairs.PairRows) -> set[tuple]:
     return {tuple(ids[:n]) for ids, n in zip(rows.inputs, rows.length, strict=True)}
 
 
 def test_batches_of_shorter_texts_have_more_rows(untrained, tmp_path):
-    """As many tokens each, so that parts of a batch are whole."""
+    """All batches have as many tokens, so that they can be divided into equal parts."""
     texts = [text for length in (1, 3, 7, 15) for text in copies(20, length)]
     texts = [texts[i] for i in np.random.default_rng(0).permutation(len(texts))]
-    data = finetune.load(chosen(write(tmp_path / "a.npz", texts)), untrained)
+    data = finetune.load(parse_task(write(tmp_path / "a.npz", texts)), untrained)
     batches = [data.batch((0, step)) for step in range(60)]
     shapes = {rows.inputs.shape for rows in batches}
     assert shapes == {(64, 2), (32, 4), (16, 8), (8, 16)}
     jax.tree.map(np.testing.assert_array_equal, batches[3], data.batch((0, 3)))
     held_out = set(map(tuple, texts[:16]))
     assert all(
-        texts_of(rows) <= held_out for each in data.held_out.values() for rows in each
+        set_of_texts(rows) <= held_out
+        for each in data.held_out.values()
+        for rows in each
     )
     long = {ids for ids in held_out if len(ids) == 16}
-    assert long and not any(texts_of(rows) & long for rows in batches)
+    assert long and not any(set_of_texts(rows) & long for rows in batches)
 
 
 def test_longer_texts_are_refused_or_cut_before_their_end(untrained, tmp_path, capsys):
@@ -209,8 +212,8 @@ def test_longer_texts_are_refused_or_cut_before_their_end(untrained, tmp_path, c
     task = write(tmp_path / "long.npz", texts, targets=[ids[:8] for ids in texts])
     message = r"2 of 20 inputs are longer than 16 tokens.* example 4: .*--inputs-length"
     with pytest.raises(ValueError, match=message):
-        finetune.load(chosen(task), untrained)
-    flags = chosen(task, "--truncate")
+        finetune.load(parse_task(task), untrained)
+    flags = parse_task(task, "--truncate")
     finetune.load(flags, untrained)
     assert capsys.readouterr().out == "cut 2 of 20 inputs to 16 tokens\n"
     pair = finetune.encode_pairs(finetune.read(flags, None), flags)[3]
@@ -224,7 +227,7 @@ def test_longer_texts_are_refused_or_cut_before_their_end(untrained, tmp_path, c
         (dict(targets=[[5, END]] * 19 + [[]]), "1 of 20 targets are empty.*example 20"),
         (dict(inputs=[[END]] * 20), "20 of 20 inputs are empty"),
         (dict(inputs=[[5, -3, END]] * 20), r"ids -3 to 5"),
-        # Padding of the vocabulary is no text: 29 pieces of 32.
+        # Padding of the vocabulary is not a text: 29 pieces of 32.
         (dict(inputs=[[5, 29, END]] * 20), r"ids 1 to 29, tiny 0 to 28: prepare"),
         (dict(eos=9), "end with id 9, those of tiny with 1"),
         (dict(inputs=copies(16)), "--held-out 16 leaves nothing of 16 pairs"),
@@ -236,7 +239,7 @@ def test_pairs_that_cannot_be_trained_on_are_refused(tmp_path, change, message):
     padded = checkpoints.load(file)
     task = write(tmp_path / "bad.npz", **dict(inputs=[[5, 9, END]] * 20) | change)
     with pytest.raises(ValueError, match=message):
-        finetune.load(chosen(task), padded)
+        finetune.load(parse_task(task), padded)
 
 
 def test_ids_of_another_tokenizer_are_refused(tmp_path):
@@ -247,7 +250,7 @@ def test_ids_of_another_tokenizer_are_refused(tmp_path):
     ids[0] = [*ids[0][:1], END]  # as --truncate of the preparation leaves it
     for digest in ("of the same pieces in another file", subwords.digest):
         task = write(tmp_path / "own.npz", ids, texts=texts, tokenizer=digest)
-        source = finetune.read(chosen(task), None)
+        source = finetune.read(parse_task(task), None)
         finetune.check_tokenizer(own, source)
     with pytest.raises(ValueError, match=r"are not what .*tokenizer\.model makes"):
         finetune.check_tokenizer(other, source)
@@ -266,12 +269,12 @@ def test_a_data_set_is_read_through_seqio(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "experiments.tasks.paper", fake)
     monkeypatch.setattr(experiments.tasks, "paper", fake, raising=False)
     own = tmp_path / "spiece.model"
-    flags = chosen("cnndm", "--data-dir", "there")
+    flags = parse_task("cnndm", "--data-dir", "there")
     source = finetune.read(flags, tmp_path)
     assert (source.task, source.split, source.eos) == ("cnn_dailymail", "train", END)
     assert finetune.encode_pairs(source, flags) == [(ids, ids)]
     own.write_text("the checkpoint's own")
-    finetune.read(chosen("wmt_ende"), tmp_path)
-    finetune.read(chosen("wmt_ende", "--tokenizer", "mine"), tmp_path)
+    finetune.read(parse_task("wmt_ende"), tmp_path)
+    finetune.read(parse_task("wmt_ende", "--tokenizer", "mine"), tmp_path)
     places = (recipes.T5_TOKENIZER, "there"), (str(own), None), ("mine", None)
     assert [(name, where) for _, _, name, where in asked] == [*places]

@@ -1,4 +1,4 @@
-"""A grown model computes what the small one did, whatever its weights."""
+"""A grown model computes what the small one computed, for any weights."""
 
 import functools
 
@@ -27,8 +27,8 @@ FRESH = {
 
 
 @functools.cache
-def logits_of(config):
-    """(params) -> logits of TOKENS."""
+def build_logits(config):
+    """Returns a function (params) -> logits of TOKENS."""
 
     def logits(params):
         read = t5.Inputs(TOKENS[:, ::-1], jnp.asarray([7, 4, 1]))
@@ -38,8 +38,8 @@ def logits_of(config):
 
 
 @functools.cache
-def small(name: str):
-    """Weights whose logits spread over several nats, and these logits."""
+def spread_weights(name: str):
+    """Returns weights whose logits spread over several nats, and these logits."""
     config = FRESH[name][0]
     if name == "t5":
         params = tiny_t5.weights(config, 0, 1.0)
@@ -47,21 +47,21 @@ def small(name: str):
         params = jax.tree.map(lambda x: x + 0.05, tiny_llama.weights(config, 0))
     else:
         params = jax.tree.map(lambda x: x + 0.05, tiny.weights(config, 0, 6.0))
-    return params, logits_of(config)(params)
+    return params, build_logits(config)(params)
 
 
 @pytest.mark.parametrize("name", FRESH)
 def test_a_grown_model_computes_the_same(name):
-    (config, large), (params, wanted) = FRESH[name], small(name)
+    (config, large), (params, wanted) = FRESH[name], spread_weights(name)
     grown = grow.grow(config, params, large, noise=0.5)
     fresh = families.of(config).abstract_params(large)
     jax.tree.map(lambda a, b: np.testing.assert_equal(a.shape, b.shape), grown, fresh)
     assert float(jnp.std(wanted)) > 0.5
-    assert float(jnp.abs(logits_of(large)(grown) - wanted).max()) < 3e-5
+    assert float(jnp.abs(build_logits(large)(grown) - wanted).max()) < 3e-5
 
 
 def test_noise_parts_the_copies_and_its_seed_repeats():
-    params, (config, large) = small("gpt")[0], FRESH["gpt"]
+    params, (config, large) = spread_weights("gpt")[0], FRESH["gpt"]
     copies = [
         grow.grow(config, params, large, noise=noise, seed=seed)["readout"]
         for noise, seed in ((0.0, 0), (0.3, 0), (0.3, 0), (0.3, 1))

@@ -1,5 +1,5 @@
-"""Training resumes bitwise and its curve can be events; the corpus keeps its sides; the
-tokenizer loses nothing."""
+"""Training resumes with the same bits, and its curve can be written as events; files of
+the corpus stay on their side; the tokenizer loses nothing."""
 
 import json
 import os
@@ -28,7 +28,7 @@ RECIPE = RECIPE._replace(checkpoint_every=3, evaluate_every=2, optimizer="adafac
 
 
 class Killed(BaseException):
-    """As Ctrl-C or a lost machine would end a run."""
+    """Raised to end a run as Ctrl-C or a lost machine would."""
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,8 @@ def curve(folder: Path, name: str) -> list:
 def test_a_stopped_run_ends_with_the_same_weights(
     how, tmp_path, data, whole, monkeypatch, capsys
 ):
-    """Killed in step 5, after the checkpoint of step 3 and the evaluation of step 4; or
-    told to stop in step 4, which it keeps."""
+    """The run is killed in step 5, after the checkpoint of step 3 and the evaluation of
+    step 4; or it is told to stop in step 4, whose state it keeps."""
     rows, asked = language.rows, []
     before = signal.getsignal(signal.SIGTERM)
 
@@ -104,7 +104,8 @@ def test_one_weight_that_is_not_finite_is_seen(wrong):
 
 
 def test_training_that_diverges_stops_and_keeps_the_last_finite_state(tmp_path, data):
-    """At this rate the first update after the warm-up's makes weights overflow."""
+    """At this learning rate, the first update after the warm-up makes weights
+    overflow."""
     recipe = RECIPE._replace(rate=1e38, warmup=0, checkpoint_every=1, optimizer="adamw")
     with pytest.raises(ValueError, match=r"(nan|inf) after step \d.*stops.*lower rate"):
         run(tmp_path, data, recipe)
@@ -156,7 +157,7 @@ def test_windows_begin_documents_and_the_rate_rises_stays_and_falls(data):
 
 
 def test_each_point_of_a_curve_is_an_event_once(tmp_path, monkeypatch, capsys):
-    """Of runs that go on too."""
+    """This holds for continued runs too."""
     points = []
 
     class Writer:
@@ -171,12 +172,12 @@ def test_each_point_of_a_curve_is_an_event_once(tmp_path, monkeypatch, capsys):
     curve = runs / "a" / events.CURVE
     curve.write_text('{"step": 5, "loss": 2.5, "valid": 3.0}\n{"step": 10, "lo')
 
-    def goes_on(seconds):
+    def append_torn_line(seconds):
         if len(points) > 2:
             raise StopIteration
         curve.write_text(curve.read_text() + 'ss": 1.5}\n')
 
-    monkeypatch.setattr(events.time, "sleep", goes_on)
+    monkeypatch.setattr(events.time, "sleep", append_torn_line)
     with pytest.raises(StopIteration):
         events.main([str(runs), "--to", str(to), "--every", "1"])
     a = str(to / "a")
@@ -212,20 +213,20 @@ if True:
 
 
 def test_documents_are_the_functions_the_class_heads_and_the_module():
-    head, box, full, open_box = corpus.documents_of(SOURCE)
+    head, box, full, open_box = corpus.extract_documents(SOURCE)
     assert head.startswith('"""A module that documents') and head.endswith('"""\n')
     assert box.startswith('class Box:\n    """Holds') and box.endswith(
         'long enough."""\n'
     )
     assert full.startswith('@property\ndef full(self):\n    """Whether')
     assert open_box.startswith("def open_box(box):\n") and "def inner" in open_box
-    assert corpus.documents_of("def broken(:\n") == []
+    assert corpus.extract_documents("def broken(:\n") == []
 
 
 def test_a_file_is_on_one_side_for_ever():
-    """The hash of its path decides; these sides are part of every published number."""
-    assert corpus.split_of("abc.py") == "train"
-    sides = [corpus.split_of(f"package/module_{i}.py") for i in range(1000)]
+    """The hash of its path decides; every published number depends on these sides."""
+    assert corpus.choose_split("abc.py") == "train"
+    sides = [corpus.choose_split(f"package/module_{i}.py") for i in range(1000)]
     assert set(sides) == {"train", "valid", "test"}
     assert 850 < sides.count("train") < 950
     valid, test = corpus.stdlib("valid"), corpus.stdlib("test")

@@ -1,4 +1,5 @@
-"""Training texts: their sources, which are held out, and their form."""
+"""Training texts come from the right sources, keep what is held out apart, and have the
+right form."""
 
 import json
 import lzma
@@ -53,18 +54,18 @@ MIT = "License :: OSI Approved :: MIT License"
     ],
 )
 def test_a_package_without_a_permissive_licence_is_refused(described, known):
-    """One that has it is known by its shortest name."""
+    """A package that has one is known by its shortest name."""
     if known:
-        assert packages.permissive("box", Described(described)) == known
+        assert packages.permissive_licence("box", Described(described)) == known
         return
     with pytest.raises(ValueError, match=r"box is licensed .* take it off the list"):
-        packages.permissive("box", Described(described))
+        packages.permissive_licence("box", Described(described))
 
 
 def test_sides_of_packages_share_nothing_with_each_other_or_the_library(monkeypatch):
-    """A text repeats what is held out if half of its long lines do."""
+    """A text repeats what is held out if half of its long lines are in it."""
     line = "    a_rather_long_line = of_code(number, {})\n".format
-    known = packages.lines_of([line(1) + line(2)])
+    known = packages.long_lines([line(1) + line(2)])
     assert packages.repeats(line(1) + line(2) + line(3), known)
     assert not packages.repeats(line(1) + line(3), known)
     assert not packages.repeats("x = 1\n", known)
@@ -119,12 +120,12 @@ def test_what_is_not_there_is_named(tmp_path):
 
 @pytest.mark.parametrize(("clipped", "temperature"), [(False, 0), (True, 0), (True, 1)])
 def test_beginnings_end_before_their_document_does(clipped, temperature):
-    """Of clipped ones, every other is sampled from the start token alone."""
+    """Of the clipped ones, every other one is sampled from the start token alone."""
     documents = [[zoo.START, *[5] * i, zoo.END] for i in (2, 9, 300)]
-    plan = language.Continued(**pipeline.read("llama")["written"])
+    plan = language.ContinuedTexts(**pipeline.read("llama")["written"])
     plan = plan._replace(clipped=clipped)
     stream = language.stream(documents)
-    ((rows, begun),) = language.cut(
+    ((rows, begun),) = language.cut_documents(
         stream, plan, batches=1, temperature=temperature, seed=0
     )
     assert rows.shape == (plan.batch, plan.prompt)
@@ -140,7 +141,7 @@ TARGETS = [[5, 6, 7, t5.END], [5, 6, 8, t5.END], [5, 9, t5.END]]
 
 
 def laws(player):
-    """The laws of the first token and of that after a 5, as the draft has them."""
+    """Returns the draft's law of the first token and that after a 5."""
     prompt = make_prompt([[t5.PAD, 5]])
     drafted = player.law(player.params, prompt, make_sampling(1, 1.0))
     return np.asarray(probs.dense(drafted))[0]
@@ -179,7 +180,7 @@ def test_what_cannot_be_counted_is_refused(targets, vocab, message):
 def test_the_bundled_corrections_are_of_these_rules():
     lines = (tasks.DATA / "corrections.jsonl").read_text("utf-8").splitlines()
     for i, line in enumerate(map(json.loads, lines)):
-        assert line["source"] == correction.spoil(line["target"], 10_000 + i)
+        assert line["source"] == correction.add_errors(line["target"], 10_000 + i)
 
 
 DOCUMENTED = """Gives back what was put in, in the same order. Nothing is lost.

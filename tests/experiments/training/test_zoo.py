@@ -1,4 +1,5 @@
-"""The commands that train the bundled models, whole, by tiny recipes of little text."""
+"""The commands that train the bundled models run from start to end, with tiny recipes
+and little text."""
 
 import json
 import lzma
@@ -48,7 +49,7 @@ def folders(tmp_path):
 
 
 def shorten(monkeypatch, name: str, recipe: dict, models: dict, **settings) -> None:
-    """Has `pipeline.read` give a recipe of other sizes, lengths and settings."""
+    """Makes `pipeline.read` give a recipe with other sizes, lengths and settings."""
     whole = {**pipeline.read(name), **settings}
     sizes = {key: whole["models"][key] | it for key, it in models.items()}
     stages = {k: v for k, v in whole["stages"].items() if v["model"] in models}
@@ -67,7 +68,7 @@ def start(monkeypatch, module, *arguments):
 
 
 def check(folder, recipes: str, models: dict) -> dict:
-    """The recipes that were written beside models of these sizes."""
+    """Returns the recipes that were written beside models of these sizes."""
     for name, sizes in models.items():
         path = folder / f"{name}.safetensors"
         config = checkpoints.load(path if path.exists() else folder / name).config

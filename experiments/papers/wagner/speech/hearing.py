@@ -1,4 +1,4 @@
-"""The transcripts of recordings by one way to verify, and their times.
+"""Transcripts of recordings by one way of verifying, and their times.
 
 Each recording is transcribed as Wagner et al. (2024) did: its windows in order, at one
 temperature, without timestamps; no text is the context of another. Axes: T frames, M
@@ -39,8 +39,8 @@ def hear(
     batch: int,
     reserve: int,
 ) -> Outcome:
-    """Transcribes recordings, `batch` of them at once, at the temperature of `config`.
-    reserve: as of `decoding.build`."""
+    """Transcribes recordings, `batch` of them at a time, at the temperature of
+    `config`. reserve: see `decoding.build`."""
     spent: list[Spent] = []
     decode = decoding.build(
         pair, config, timestamps=False, on_batch=spent.append, reserve=reserve

@@ -1,4 +1,5 @@
-"""The ways to verify that a row of speech compares, by the names of its numbers."""
+"""The ways of verifying that a row of speech compares, by the names of their
+numbers."""
 
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ TOP_K = 50  # the default of the Transformers library, which the paper decodes w
 
 
 class Method(NamedTuple):
-    """A way to transcribe.
+    """A way to transcribe: a rule, its parameters and a name.
 
     Attributes:
         rule: by its name in `specjax.verifiers`, None to decode without a draft.

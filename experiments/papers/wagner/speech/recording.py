@@ -1,4 +1,4 @@
-"""A recording decoded greedily, one call of the target at a time: Figure 1, of speech.
+"""Figure 1 for speech: a recording decoded greedily, one call of the target at a time.
 
 The bundled pair transcribes the bundled recording, in a synthetic voice, so that anyone
 can listen to it. The steps are those that `specjax demo --audio` prints; the text is
@@ -30,8 +30,8 @@ def build(
     tokens: int = 96,
     recording: str | Path = BUNDLED,
 ) -> Measurement:
-    """Returns the measurement of one trace; the spoken text is a file beside the
-    recording.
+    """Returns the measurement of one trace; a file beside the recording has the spoken
+    text.
 
     Raises:
         ValueError: before any compute but the target's encoder, if a model does not
@@ -50,7 +50,7 @@ def build(
         [{"audio": str(recording)}], (target, source)
     )
     prompt = make_prompt(prompts.tokens, prompts.inputs)
-    case = figure1.case_of(
+    case = figure1.make_case(
         players,
         prompt,
         ends=prompts.ends,

@@ -29,7 +29,7 @@ ALONE = 0  # gamma of decoding without a draft
 
 
 class ListeningSetting(NamedTuple):
-    """The setting of a row of speech.
+    """The setting of a row that compares methods on speech.
 
     Attributes:
         folder, split, share: of the recordings, see `utterances.read`.
@@ -65,8 +65,8 @@ def errors_row(
     """Returns the measurement of word errors and acceptance of every method.
 
     Raises:
-        ValueError: the models are no pair of Whispers, recordings are missing, or the
-            setting cannot be measured.
+        ValueError: the models are not a pair of Whispers, recordings are missing, or
+            the setting cannot be measured.
     """
     return build_row(target, draft, setting=setting, run=measure_errors)
 
@@ -74,15 +74,15 @@ def errors_row(
 def speed_row(
     target: Pretrained, draft: DraftLike, setting: ListeningSetting
 ) -> Measurement:
-    """Returns the measurement of the speed of exact verification by batch, greedy.
-    Raises as `errors_row`.
+    """Returns the measurement of the speed of exact verification, greedy, by batch.
+    Raises ValueError as `errors_row` does.
     """
     return build_row(target, draft, setting=setting, run=measure_speed)
 
 
 def resolve_draft(target: Pretrained, draft: DraftLike) -> DraftSource:
-    """Returns the source of drafts, from its name or a model; `opened` checks whether
-    it suits.
+    """Returns the source of drafts, from a name or a model; `opened` checks whether it
+    fits the target.
     """
     if isinstance(draft, str):
         return drafts.load_draft(draft, target)
@@ -118,8 +118,9 @@ def build_row(
 def measure_errors(
     pair: Listeners, spoken: Utterances, setting: ListeningSetting
 ) -> dict:
-    """Returns, by method, WER in per cent with its interval, the share of drafts kept
-    and tokens a call; the share for every other gamma too.
+    """Returns, by method, the word error rate in percent with its interval, the share
+    of kept drafted tokens, and the tokens per call; the share also for every other
+    gamma.
     """
     frames, numbers = describe(pair, spoken)
     compared, samples = methods.error_methods(setting.scales, setting.sigmoids), {}
@@ -155,7 +156,8 @@ def transcribe(
     setting: ListeningSetting,
     batch: int | None = None,
 ) -> Outcome:
-    """Transcribes by one method; texts have the same number of slots at every gamma."""
+    """Transcribes by one method; buffers have the same number of slots for every
+    gamma."""
     config = setting.decode.replace(
         gamma=gamma,
         temperature=method.temperature,
@@ -173,8 +175,8 @@ def transcribe(
 
 
 def acceptance_numbers(outcome: Outcome, name: str) -> dict:
-    """Returns tokens a call, and the share of tested drafts that were kept, with its
-    standard error over batches.
+    """Returns the tokens per call, and the share of tested tokens that were kept, with
+    its standard error over batches.
     """
     columns = zip(*(each[1:5] for each in outcome.spent), strict=True)
     calls, tokens, accepted, tested = map(np.array, columns)
@@ -189,8 +191,8 @@ def measure_speed(
     pair: Listeners, spoken: Utterances, setting: ListeningSetting
 ) -> dict:
     """Returns, by batch, the seconds of all recordings without and with a draft,
-    greedy, and their ratio with its interval over rounds; the same for decoding without
-    the encoder.
+    greedy, and their ratio with its interval over rounds; the same also for decoding
+    without the encoder.
     """
     some = spoken._replace(files=spoken.files[: setting.timed])
     frames, numbers = describe(pair, some)
@@ -222,7 +224,7 @@ def measure_speed(
 
 
 def time_numbers(what: str, name: str, seconds: np.ndarray) -> dict:
-    """Returns the numbers of times.
+    """Returns the numbers that a record has of these times.
 
     Args:
         seconds: [2, R], without and with a draft.
@@ -236,7 +238,7 @@ def time_numbers(what: str, name: str, seconds: np.ndarray) -> dict:
 
 
 def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:
-    """Returns the ratio of medians of seconds [R] of the same rounds."""
+    """Returns the ratio of the median seconds [R] of the same rounds."""
     return float(np.median(alone) / np.median(drafted))
 
 

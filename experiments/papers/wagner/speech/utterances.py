@@ -1,4 +1,4 @@
-"""Recordings and their transcripts: a folder of the user's with a table.
+"""Recordings and their transcripts, from a folder of the user's own with a table.
 
 `transcripts.tsv` has a head and a line for each recording: file, speaker, seconds,
 transcript, split, separated by tabs. LibriSpeech, TED-LIUM and Common Voice can be

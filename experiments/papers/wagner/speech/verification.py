@@ -1,4 +1,5 @@
-"""Verification timed alone on laws of speech (Wagner et al., 2024, Figure 3b, Table 6).
+"""The time of verification alone, on laws of speech (Wagner et al., 2024, Figure 3b,
+Table 6).
 
 It is timed as for text (`papers.wagner.timing`): from raw logits of both models, after
 the text that the target wrote for a recording at T = 1, to tokens. The number of such
@@ -15,7 +16,7 @@ from jax import Array
 
 from experiments.papers.wagner import rows as wagner
 from experiments.papers.wagner import timing
-from experiments.papers.wagner.methods import Method, by_kernels, text_methods
+from experiments.papers.wagner.methods import Method, text_methods, with_kernels
 from experiments.papers.wagner.runs import Sample
 from experiments.papers.wagner.speech import rows
 from experiments.papers.wagner.speech.rows import ListeningSetting
@@ -33,7 +34,7 @@ LONGEST = 100  # tokens of a text whose logits are timed
 
 def row(target: Pretrained, draft: DraftLike, setting: ListeningSetting) -> Measurement:
     """Returns the measurement of the microseconds of a verification by method and
-    gamma. Raises as `rows.errors_row`.
+    gamma. Raises ValueError as `rows.errors_row` does.
     """
     draft = rows.resolve_draft(target, draft)
     run = partial(measure, (target, draft))
@@ -48,22 +49,22 @@ def measure(
     setting: ListeningSetting,
 ) -> dict:
     """Returns, by method and gamma, microseconds, their deviation, KiB at the peak, and
-    the reduction of a step's time against the baseline with the same filter, in per
-    cent.
+    the reduction of a step's time against the baseline with the same filter, in
+    percent.
     """
     files = spoken.files[: setting.timed]
     sides = spoken_prompts.use_table(players, pair, sounds(files, pair))
-    sample = sample_of(pair, len(files), setting)
+    sample = make_sample(pair, len(files), setting)
     sizes = Sizes(1, max(setting.gammas), sides[0].vocab, sides[1].regime)
     methods = text_methods(setting.scales[0])
-    methods, chosen = by_kernels(methods, setting.decode.kernels, sizes)
+    methods, chosen = with_kernels(methods, setting.decode.kernels, sizes)
     values = {"target": pair.target.name, "draft": pair.draft.name, "kernels": chosen}
     values |= {"recordings": len(files), "gamma": list(setting.gammas)}
     values["guarantees"] = {m.name: m.verifier.guarantee for m in methods}
-    for top_k, group in wagner.each_filter(methods).items():
+    for top_k, group in wagner.group_by_filter(methods).items():
         cut = wagner.filter_pair(sides, top_k)
         text = wagner.target_texts(sides, sample, top_k)
-        inputs = [timing.inputs_of(cut, text, gamma) for gamma in setting.gammas]
+        inputs = [timing.text_inputs(cut, text, gamma) for gamma in setting.gammas]
         values |= measure_methods(group, inputs, top_k, setting.rounds)
     return values
 
@@ -71,7 +72,8 @@ def measure(
 def measure_methods(
     methods: list[Method], inputs: list[timing.Inputs], top_k: int | None, rounds: int
 ) -> dict:
-    """Returns the numbers of methods that share a filter; the first is the baseline."""
+    """Returns the numbers of methods that share a filter; the first method is the
+    baseline."""
     seconds, values = timing.verification(methods, {top_k: inputs}, rounds=rounds), {}
     for method in methods:
         for each in inputs:
@@ -85,15 +87,15 @@ def measure_methods(
 
 
 def sounds(files: Sequence[Path], pair: Listeners) -> Array:
-    """The first window of each recording, [N, F, M]."""
+    """Returns the features of the first window of each recording, [N, F, M]."""
     frames, bands = pair.target.config.frames, pair.target.config.bands
     most = frames * logmel.HOP
     heard = (audio.read(file).samples[:most] for file in files)
     return jnp.stack([logmel.features(each, bands, frames) for each in heard])
 
 
-def sample_of(pair: Listeners, count: int, setting: ListeningSetting) -> Sample:
-    """The recordings as prompts that name their places in the table of sounds."""
+def make_sample(pair: Listeners, count: int, setting: ListeningSetting) -> Sample:
+    """Returns prompts that name the places of the recordings in the table of sounds."""
     spoken = setting.language if pair.tokens.languages else None
     head = spoken_prompts.make_head({"language": spoken}, pair)
     places = [[i] for i in range(count)]

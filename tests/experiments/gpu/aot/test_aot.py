@@ -1,5 +1,5 @@
-"""Programs compiled for accelerators that are not there, and what is read from them:
-what they launch, what devices send each other, and whether a step fits.
+"""Programs are compiled for accelerators that are absent, to read what they launch,
+what devices send each other, and whether a step fits.
 
 What needs the vendors' compilers is skipped without their wheels; the rest is not.
 """
@@ -141,7 +141,7 @@ def test_what_a_module_launches_is_read_from_its_text():
 
 @pytest.mark.parametrize(("text", "trips", "asked"), [(TEXT, 3, 0), (DECIDED, 4, 4)])
 def test_a_collective_counts_as_often_as_it_runs(text, trips, asked):
-    found = collectives.crossings(hlo.read(text), gamma=5)
+    found = collectives.executed_collectives(hlo.read(text), gamma=5)
     assert [(kernel.opcode, kernel.bytes) for kernel in found] == [
         ("all-reduce", 24),
         *[("all-gather", 4096)] * trips,
@@ -183,7 +183,9 @@ def test_a_kernel_is_read_from_ptx():
     ],
 )
 def test_a_kernel_of_a_step_has_a_cause(source, name, cause):
-    assert launches.cause(hlo.Kernel(name, "fusion", "", 8, False, source)) == cause
+    assert (
+        launches.kernel_cause(hlo.Kernel(name, "fusion", "", 8, False, source)) == cause
+    )
 
 
 @pytest.mark.parametrize("device", ["h200", "v5e"])
@@ -210,7 +212,7 @@ def test_what_cannot_be_compiled_or_counted_is_refused():
 
 
 def test_every_line_has_its_program():
-    """The rows' files name what the tables' lines ask for."""
+    """The files of rows name the programs that the lines of the tables need."""
     lines = catalogue.find_table("kernels_aot").lines
     for device in {line.row for line in lines}:
         built = configs.build(records.row("kernels_aot", device))
@@ -221,7 +223,8 @@ def test_every_line_has_its_program():
 
 
 def test_argmax_is_the_same_by_one_reduction_or_by_two():
-    """What a GPU computes, and a CPU: of equals, the first; of no finite one, id 0."""
+    """GPUs and CPUs compute it so: among equal values the first wins, and id 0 where no
+    value is finite."""
     rng = np.random.default_rng(0)
     z = rng.integers(-3, 4, (200, 2, 19)).astype(np.float32)
     z[:50, 0, 3:] = -np.inf
@@ -240,20 +243,21 @@ def test_argmax_is_the_same_by_one_reduction_or_by_two():
 
 
 def softmax(x):
-    """One kernel of XLA's where Triton is, from compute capability 8.0 on."""
+    """XLA computes it in one kernel where it uses Triton, from compute capability 8.0
+    on."""
     return jax.nn.softmax(x)
 
 
-def twice(x):
+def softmax_twice(x):
     return jax.lax.optimization_barrier(softmax(x)) * 2
 
 
-def turned(x):
+def transpose(x):
     return jax.lax.optimization_barrier(x.T) + 1
 
 
-def looped():
-    """What `inspect` compiles in the next test."""
+def compile_loop():
+    """Compiles the loop that `inspect` reads in the next test."""
 
     def f(x):
         def body(i, x):
@@ -272,10 +276,10 @@ def test_a_known_program_launches_what_it_should():
         compiled = compilers.compile(softmax, (X,), device=device)
         assert len(compiled.program.kernels) == count and not compiled.program.loops
         assert compiled.argument_bytes == compiled.output_bytes == LEAST
-        more = compilers.compile(twice, (X,), device=device)
+        more = compilers.compile(softmax_twice, (X,), device=device)
         assert len(more.program.kernels) == count + 1
-    assert hlo.large_moves(compilers.compile(turned, (X,)).program, LEAST)
-    assert not hlo.large_moves(compilers.compile(twice, (X,)).program, LEAST)
+    assert hlo.large_moves(compilers.compile(transpose, (X,)).program, LEAST)
+    assert not hlo.large_moves(compilers.compile(softmax_twice, (X,)).program, LEAST)
     # Launches are counted as by XLA's own list of what it runs.
     report = inspect.inspect("tests.experiments.gpu.aot.test_aot:looped")
     assert report.launches == report.counted > report.captured > 0
@@ -346,8 +350,8 @@ def test_one_launch_on_a_tpu(device):
 
 
 def default_step(device: str, gamma: int, asked: str = "auto") -> hlo.Sequence:
-    """A step as a row of walltime times it, by the kernels that are chosen for a
-    device: a bundled pair, and a setting's own defaults."""
+    """Returns a step as a row of walltime times it, with the kernels chosen for a
+    device, a bundled pair and the defaults of a setting."""
     both = drafts.pair(pretrained.load("code_target"), "code_small")
     setting = make(
         walltime.WalltimeSetting, temperature=1.0, new_tokens=96, kernels=asked
@@ -362,8 +366,8 @@ def default_step(device: str, gamma: int, asked: str = "auto") -> hlo.Sequence:
     return compilers.compile(step, given, donate=(2,), device=device).program
 
 
-def own(sequence: hlo.Sequence) -> list[str]:
-    """What `pallas_kernels` launches, by name."""
+def kernels_of_project(sequence: hlo.Sequence) -> list[str]:
+    """Returns the names of the launched kernels that are from `pallas_kernels`."""
     matches = (re.search(r"specjax_([a-z]+)", k.name + k.source) for k in sequence)
     return [name[1] for name in matches if name]
 
@@ -373,11 +377,15 @@ def test_the_default_step_on_an_h200_launches_the_kernels():
     program = default_step("h200", 5)
     stages = ["statistics", "remainder", "choice"]
     # A draw of the first drafted token, and the verification; a draw a further token.
-    assert own(program.kernels) == stages + stages
-    (loop,) = (x for x in hlo.loops(program) if own(hlo.all_kernels(x.body)))
-    assert own(hlo.all_kernels(loop.body)) == stages
-    assert own(hlo.all_kernels(default_step("h200", 0))) == stages
-    assert own(hlo.all_kernels(default_step("h200", 0, "reference"))) == []
+    assert kernels_of_project(program.kernels) == stages + stages
+    (loop,) = (
+        x for x in hlo.loops(program) if kernels_of_project(hlo.all_kernels(x.body))
+    )
+    assert kernels_of_project(hlo.all_kernels(loop.body)) == stages
+    assert kernels_of_project(hlo.all_kernels(default_step("h200", 0))) == stages
+    assert (
+        kernels_of_project(hlo.all_kernels(default_step("h200", 0, "reference"))) == []
+    )
 
 
 # Kernels of a step: upper bounds that only go down, in programs compiled for an H200.
@@ -397,7 +405,7 @@ A_LAYER, BESIDES = 15, 12
 VERIFY = 12  # with `pallas_kernels`
 
 
-def drafting(config, asked: str = "reference"):
+def compile_draft(config, asked: str = "reference"):
     side = launches.with_shapes(config)
     given = launches.program_inputs(side, model_source(side), SETTING, asked)
     return launches.compile_draft(given, SETTING), launches.layers(side)
@@ -407,23 +415,23 @@ def drafting(config, asked: str = "reference"):
 @pytest.mark.parametrize("name", sorted(BOUNDS))
 def test_a_draft_step_launches_no_more_than_it_did(name):
     config, most, most_a_layer, most_fused = BOUNDS[name]
-    compiled, layers = drafting(config)
+    compiled, layers = compile_draft(config)
     loop = launches.draft_loop(compiled)
     assert hlo.iteration(loop) <= most
     assert launches.per_layer(loop.body, layers) <= most_a_layer
-    assert sum(launches.by_cause(loop.body).values()) == len(loop.body.kernels)
+    assert sum(launches.count_by_cause(loop.body).values()) == len(loop.body.kernels)
     # Products are not taken apart: nothing as large as a matrix is written.
     matrix = config.dim * config.mlp_dim * 2
     written = [k for k in loop.body.kernels if "dynamic_update_slice" not in k.name]
     assert max(kernel.bytes for kernel in written) < matrix
-    fused_loop = launches.draft_loop(drafting(config, "auto")[0])
+    fused_loop = launches.draft_loop(compile_draft(config, "auto")[0])
     assert hlo.iteration(fused_loop) <= most_fused < most
-    assert own(fused_loop.body.kernels)
+    assert kernels_of_project(fused_loop.body.kernels)
 
 
 @needs_cuda
 def test_a_target_call_launches_no_more_than_it_did():
-    """Matrices are multiplied as one where they lie, and caches written in place."""
+    """Matrices are multiplied as one in place, and caches are written in place."""
     side = launches.with_shapes(XXL)
     given = launches.program_inputs(side, model_source(side), SETTING, "reference")
     compiled, layers = (
@@ -438,7 +446,7 @@ def test_a_target_call_launches_no_more_than_it_did():
 
 @needs_cuda
 def test_what_is_left_of_a_step_launches_no_more_than_it_did():
-    """And the host waits once, to ask whether all texts have ended."""
+    """The host waits once, to ask whether all texts have ended."""
     side = launches.with_shapes(SMALL_T5)
     given = launches.program_inputs(side, model_source(side), SETTING, "auto")
     verify, step = (
@@ -448,7 +456,8 @@ def test_what_is_left_of_a_step_launches_no_more_than_it_did():
     assert launches.total(verify, SETTING) <= VERIFY
     told = launches.host_numbers(step, SETTING)
     assert told["host_waits"] == 1 and told["host_graphs"] <= SETTING.decode.gamma + 1
-    # A turn of the draft's loop moves its count too, which is no kernel of the program.
+    # A turn of the draft's loop moves its count too, which is not a kernel of the
+    # program.
     turns = SETTING.decode.gamma - 1
     launched = told["host_inside"] + told["host_alone"]
     assert launches.total(step, SETTING) <= launched
@@ -474,13 +483,15 @@ def test_a_row_needs_its_mesh():
     assert built.row.mesh == "data=4,model=2"
     with pytest.raises(ValueError, match="name a mesh"):
         built.row.measurement.run()
-    assert lies(built) == {SingleDeviceSharding}  # there are too few devices
+    assert weight_shardings(built) == {
+        SingleDeviceSharding
+    }  # there are too few devices
     here = configs.build(rows["code_whole"]._replace(bindings=("MESH = 'data=1'",)))
-    assert lies(here) == {NamedSharding}
+    assert weight_shardings(here) == {NamedSharding}
 
 
-def lies(built: configs.BuiltRow) -> set[type]:
-    """How the weights lie that a row's target was built with."""
+def weight_shardings(built: configs.BuiltRow) -> set[type]:
+    """Returns the shardings of the weights with which a row's target was built."""
     target = built.row.measurement.run.args[0]
     return {type(leaf.sharding) for leaf in jax.tree.leaves(target.params)}
 
@@ -491,7 +502,7 @@ PLAN = Plan(8, 4096, 2, Layout(1, 8, 8))
 BEGUN = re.compile(rf" (?:{'|'.join(collectives.KINDS)})(?:-start)?\(")
 
 
-def predicted(target: llama.Config) -> int:
+def predicted_bytes(target: llama.Config) -> int:
     return forms.device(forms.sizes(target), forms.sizes(DRAFT), PLAN)["total"]
 
 
@@ -502,9 +513,9 @@ def predicted(target: llama.Config) -> int:
 def test_a_step_takes_what_is_predicted_and_all_that_it_sends_is_found(name):
     with mesh.using("model=8,draft=8", compilers.topology(name, CHIPS[name].slice)):
         with compilers.without_cache():
-            step = steps.lower(TARGET, DRAFT, PLAN).compile()
+            step = steps.lower_step(TARGET, DRAFT, PLAN).compile()
     text, taken = step.as_text(), steps.device_bytes(step)
-    assert taken["argument_bytes"] == pytest.approx(predicted(TARGET), rel=0.03)
+    assert taken["argument_bytes"] == pytest.approx(predicted_bytes(TARGET), rel=0.03)
     found = collectives.count_collectives(
         text, PLAN.gamma
     )  # a loop over drafts runs once
@@ -518,4 +529,4 @@ def test_what_does_not_fit_says_what_it_needs():
     large = TARGET._replace(mlp_dim=2**24)
     told = steps.step(large, DRAFT, plan=PLAN, chip="v5e")
     assert not told["fits"]
-    assert told["bytes"] == pytest.approx(predicted(large), rel=0.05)
+    assert told["bytes"] == pytest.approx(predicted_bytes(large), rel=0.05)

@@ -1,5 +1,5 @@
-"""Chains of verifications as an H100 would run them: nothing stands before the loop,
-and no step copies the logits."""
+"""Chains of verifications are compiled for an H100: nothing is computed before the
+loop, and no step copies the logits."""
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,13 @@ PLACE = Place(compilers.DEVICES["h100"])
 LENGTH = 100
 
 
-def every() -> list[Program]:
+def all_programs() -> list[Program]:
     grid = programs.Grid((4096,), (4,), (False,))
     return programs.programs(SHAPE, PLACE, grid)
 
 
-def given() -> tuple[Fixed, State]:
-    """As `timing.operands` where caches are cold, of shapes alone."""
+def cold_operands() -> tuple[Fixed, State]:
+    """Returns the shapes of `timing.operands` for cold caches."""
     batch, like = inputs.shapes(SHAPE), jax.ShapeDtypeStruct
     first, whole = like((1, 1, 1), jnp.float32), like((), jnp.int32)
     rows = 2 * inputs.CACHE // (4 * timing.COLUMNS)
@@ -37,8 +37,11 @@ def given() -> tuple[Fixed, State]:
     "name", ["empty", "read", "onepass/draft", "mosaic_gpu/none", "four_launches/none"]
 )
 def test_a_chain_on_an_h100_is_a_loop_of_its_call_alone(name):
-    (program,) = (it for it in every() if it.name.startswith(name))
-    run, arguments = timing.chain(timing.build_step(program.call), LENGTH), given()
+    (program,) = (it for it in all_programs() if it.name.startswith(name))
+    run, arguments = (
+        timing.chain(timing.build_step(program.call), LENGTH),
+        cold_operands(),
+    )
     compiled = compilers.compile(run, arguments, device="h100")
     timing.check_loop(compiled.text, arguments[1], LENGTH)
     (loop,) = compiled.program.loops

@@ -1,5 +1,5 @@
-"""The benchmark of kernels: nobody is timed who is wrong, and nothing is left out; what
-is chosen from its rows, their goals and their lines.
+"""The benchmark of kernels times only right kernels and leaves none out; its rows
+decide which kernels are chosen.
 
 Axes: B rows, G = gamma, V vocabulary, S sets.
 """
@@ -39,9 +39,9 @@ HERE = programs.find_device(True, "")
 PLAIN = programs.program(programs.REF, programs.NONE, shape=SHAPE, place=HERE).call
 
 
-def light(batch):
-    """Leviathan et al. (2023), Algorithm 1, in few instructions: the token after n is
-    the likeliest of what is left."""
+def light_verify(batch):
+    """Algorithm 1 of Leviathan et al. (2023) in few instructions: the token after n is
+    the most likely one of the residual."""
     heat = batch.temperature[:, None, None]
     p, q = (jax.nn.softmax(z / heat, -1) for z in (batch.target, batch.draft))
     gamma, rows = batch.tokens.shape[1], jnp.arange(len(batch.tokens))
@@ -52,37 +52,37 @@ def light(batch):
     return n, tokens.at[rows, n].set(jnp.argmax(p[rows, n] - less, -1))
 
 
-def program(name: str, call=light) -> Program:
+def program(name: str, call=light_verify) -> Program:
     return Program(name, call, rows=7)
 
 
 def too_many(batch):
-    n, tokens = light(batch)
+    n, tokens = light_verify(batch)
     return jnp.minimum(n + 1, tokens.shape[1] - 1), tokens
 
 
-def weightless(batch):
-    """The token after n is one that p never gives: where q is larger."""
-    n, tokens = light(batch)
+def emit_impossible(batch):
+    """Emits a token that p gives probability zero, where q is larger."""
+    n, tokens = light_verify(batch)
     p, q = (jax.nn.softmax(x, -1) for x in (batch.target[:, :-1], batch.draft))
     rows = jnp.arange(n.size)
     worst = jnp.argmax(q - p, -1)[rows, jnp.minimum(n, tokens.shape[1] - 2)]
     return n, tokens.at[rows, n].set(worst)
 
 
-def undrafted(batch):
-    n, tokens = light(batch)
+def change_first_kept(batch):
+    n, tokens = light_verify(batch)
     return n, tokens.at[:, 0].add(jnp.where(n > 0, 1, 0))
 
 
 @pytest.fixture(scope="module")
 def sets():
-    return inputs.sets(Shape(16, 3, 2000), 0.7, count=2)
+    return inputs.make_sets(Shape(16, 3, 2000), 0.7, count=2)
 
 
 def test_acceptance_is_about_what_was_asked_for():
     for acceptance in (0.3, 0.7, 0.95):  # further apart than twice the tolerance
-        (batch,) = inputs.sets(Shape(16, 4, 4000), acceptance, count=1)
+        (batch,) = inputs.make_sets(Shape(16, 4, 4000), acceptance, count=1)
         assert abs(inputs.answer(batch).chance.mean() - acceptance) < 0.08
 
 
@@ -94,7 +94,9 @@ def test_enough_sets_that_none_is_read_from_a_cache():
         assert count * shape.row_bytes(2 * shape.gamma + 1) > 2 * inputs.CACHE
 
 
-@pytest.mark.parametrize("call", [PLAIN, light, too_many, weightless, undrafted])
+@pytest.mark.parametrize(
+    "call", [PLAIN, light_verify, too_many, emit_impossible, change_first_kept]
+)
 def test_the_oracle_passes_the_reference_and_no_other(call, sets):
     run = jax.jit(call)
     faults = [
@@ -102,28 +104,28 @@ def test_the_oracle_passes_the_reference_and_no_other(call, sets):
         for batch in sets
         for n, tokens in [jax.device_get(run(batch))]
     ]
-    assert (faults == [None, None]) == (call in (PLAIN, light)), faults
+    assert (faults == [None, None]) == (call in (PLAIN, light_verify)), faults
 
 
-def failing(batch):
+def raise_not_implemented(batch):
     raise NotImplementedError("no such instruction")
 
 
 def right_at_first(batch):
-    """Wrong where few drafts are likely to be kept."""
+    """Is wrong where few drafts are likely to be kept."""
     p, q = (jax.nn.softmax(x, -1) for x in (batch.target[:, :-1], batch.draft))
     near = jnp.minimum(p, q).sum(-1).mean() > 0.5
-    return jax.tree.map(partial(jnp.where, near), light(batch), too_many(batch))
+    return jax.tree.map(partial(jnp.where, near), light_verify(batch), too_many(batch))
 
 
 def test_what_is_wrong_or_fails_is_told_and_has_no_time():
-    """On later inputs too; and of what is right the fastest tiles are measured at every
-    acceptance."""
+    """This includes errors on later inputs; the fastest tiles of a right kernel are
+    timed at every acceptance."""
     few = [
         Program("read", programs.read, 5, verifies=False),
         program("ref_jnp/none"),
         program("onepass/none", too_many),
-        program("triton/none", failing),
+        program("triton/none", raise_not_implemented),
         program("mosaic_gpu/none/a", right_at_first),
         program("mosaic_gpu/draft/a"),
         program("mosaic_gpu/draft/b"),
@@ -165,7 +167,7 @@ def test_what_is_wrong_or_fails_is_told_and_has_no_time():
     assert record["interpreted"] and record["steps"] == 3
     for name, whose in (("ref_jnp/none", "reference"), ("empty", "empty chain")):
         with pytest.raises(RuntimeError, match=f"the {whose} itself fails"):
-            bench.collect_results({name: partial(failing, None)})
+            bench.collect_results({name: partial(raise_not_implemented, None)})
 
 
 def test_a_ratio_blames_whose_fault_it_is():
@@ -187,7 +189,7 @@ def test_a_ratio_blames_whose_fault_it_is():
 
 
 def test_what_is_not_asked_for_is_left_out(sets):
-    few = [program("ref_jnp/none"), program("triton/none", failing)]
+    few = [program("ref_jnp/none"), program("triton/none", raise_not_implemented)]
     given, setting = bench.operands(sets[0], SETTING), SETTING
     for change in ({"skip": ("triton",)}, {"only": ("ref_jnp/none",)}):
         setting = SETTING._replace(**change)
@@ -247,7 +249,7 @@ def test_every_implementation_is_among_the_programs():
 # Rows: what is chosen from them, their goals and their lines.
 
 
-def lines_of(carried: str, plain: float, mosaic: float, noise: float = 0.1) -> list:
+def make_lines(carried: str, plain: float, mosaic: float, noise: float = 0.1) -> list:
     kind = "ref_jnp" if carried == "both" else "onepass"
     name, first, second = f"mosaic_gpu/{carried}", [1024, 4, False], [4096, 8, True]
     lines = (
@@ -265,15 +267,18 @@ def lines_of(carried: str, plain: float, mosaic: float, noise: float = 0.1) -> l
 
 def kernels_record(**change) -> dict:
     measured = {"batch": 1, "gamma": 5, "vocab": 32000, "dtype": "float32"}
-    lines = lines_of("none", 30, 10) + lines_of("draft", 9, 10)
-    measured |= {"acceptances": [0.7, 0.3], "programs": lines + lines_of("both", 12, 3)}
+    lines = make_lines("none", 30, 10) + make_lines("draft", 9, 10)
+    measured |= {
+        "acceptances": [0.7, 0.3],
+        "programs": lines + make_lines("both", 12, 3),
+    }
     origin = {"device": {"kind": "NVIDIA H200"}, "date": "2026-12-01", "commit": "abc"}
     measured |= {"interpreted": False, **change}
     return {"row": "b1_g5_v32000_f32", "measured": measured, "provenance": origin}
 
 
 def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
-    """And a trial on a CPU tunes nothing."""
+    """A trial on a CPU changes no choice."""
     path, tuned = tmp_path / "kernels.jsonl", tmp_path / "tuned"
     trial = json.dumps(kernels_record(interpreted=True)) + "\n"
     path.write_text(trial)
@@ -308,9 +313,9 @@ def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
     ],
 )
 def test_a_choice_changes_by_more_than_noise_alone(noise, before, name):
-    """One pass takes 9 us and Mosaic GPU 10 or, by the other tiles, 11."""
-    lines = [it for it in lines_of("draft", 9, 10, noise) if it["us"] > 1]
-    chosen = tune.choice(lines, before)
+    """One pass takes 9 us, and Mosaic GPU 10 us, or 11 us with the other tiles."""
+    lines = [it for it in make_lines("draft", 9, 10, noise) if it["us"] > 1]
+    chosen = tune.choose_one(lines, before)
     assert chosen["name"] == name
     fastest = [4096, 8, True] if name == "mosaic_gpu" else None
     assert chosen["tiles"] == ([1024, 4, False] if noise == 1.5 else fastest)
@@ -320,7 +325,7 @@ def test_what_one_file_chose_is_kept_by_the_next(tmp_path):
     record, path = kernels_record(), dispatch.tuned_file("NVIDIA H200", tmp_path)
     (once,) = tune.tables([record], tmp_path).values()
     path.write_text(json.dumps(once))
-    record["measured"]["programs"] = lines_of("draft", 10.1, 10)  # as good as equal
+    record["measured"]["programs"] = make_lines("draft", 10.1, 10)  # as good as equal
     (again,) = tune.tables([record], tmp_path).values()
     assert [it["name"] for it in again["shapes"]] == ["onepass"]
 
@@ -353,7 +358,7 @@ def test_a_goal_whose_records_fail_lack_or_are_trials_is_not_met(name, verdict, 
 
 
 def earlier_record() -> dict:
-    """Of a harness that timed the host too: 30 us of it."""
+    """Returns a record of a harness that timed the host too, 30 us of the time."""
     names = "name", "us", "p10", "p90", "acceptance", "bytes", "share"
     lines = (
         ("empty", 30.0, 29.0, 31.0, 0.7, 0, 0.0),
@@ -388,7 +393,8 @@ def test_goals_of_an_earlier_record_are_judged_without_the_host():
 
 
 def test_a_time_says_what_its_chain_did_beside():
-    """A record without steps copied logits, and 20 times what counts as 19 copies."""
+    """In a record without steps each step also copied the logits, and 20 copies were
+    counted as 19."""
     line = {"name": "mosaic_gpu/none", "cache": "cold", "acceptance": 0.7, "us": 2.0}
     new = {"programs": [line | {"share": 0.8}], "empty_us": 1.0, "fused_us": 2.0}
     new |= {"copy_gb_s": 1900.0, "copy_us": 20.0, "acceptances": [0.7], "skip": []}

@@ -1,4 +1,4 @@
-"""The checks of the GPU script notice wrong numbers."""
+"""The checks of the GPU script detect wrong numbers."""
 
 import functools
 import importlib.util
@@ -36,7 +36,7 @@ PLAIN = programs.program(
 
 
 def test_four_launches_keep_what_the_reference_keeps():
-    (batch,) = inputs.sets(Shape(6, 3, 1500, "bfloat16"), 0.7, count=1)
+    (batch,) = inputs.make_sets(Shape(6, 3, 1500, "bfloat16"), 0.7, count=1)
     four, answer = jax.jit(programs.four_launch_program(True)), inputs.answer(batch)
     n, tokens = jax.device_get(four(batch))
     np.testing.assert_array_equal(n, jax.device_get(jax.jit(PLAIN)(batch))[0])
@@ -59,21 +59,21 @@ def test_the_noise_of_the_race_is_gumbels():
 MANY = equality.EqualityRows(rows=512, batch=512, trials=2**12, small=256, dry=True)
 
 
-def shifted(batch):
-    """Draws from p where it should draw from what is left of it."""
+def draw_from_target(batch):
+    """Draws from p where it should draw from the residual."""
     n, tokens = PLAIN(batch)
     p = batch.p._replace(logits=batch.target)
     extra = probs.sample(probs.take(p, n), batch.sample)
     return n, tokens.at[jnp.arange(n.size), n].set(extra)
 
 
-def failing(batch):
+def raise_not_implemented(batch):
     raise NotImplementedError("no such instruction")
 
 
 @pytest.mark.slow
 def test_equality_counts_the_rows_that_differ():
-    calls = {equality.REFERENCE: PLAIN, "shifted": shifted}
+    calls = {equality.REFERENCE: PLAIN, "shifted": draw_from_target}
     record = equality.measure(MANY, calls)
     reference, wrong = record["by_implementation"]
     assert reference["differing_outside"] == 0 and reference["chi_square_p"] > 1e-3
@@ -82,10 +82,12 @@ def test_equality_counts_the_rows_that_differ():
     assert record["differing_outside"] == wrong["differing_outside"]
     assert record["chi_square_p"] == wrong["chi_square_p"]
     assert record["inside_margin"] < 0.05 * MANY.rows
-    record = equality.measure(MANY, {equality.REFERENCE: PLAIN, "failing": failing})
+    record = equality.measure(
+        MANY, {equality.REFERENCE: PLAIN, "failing": raise_not_implemented}
+    )
     error = "NotImplementedError: no such instruction"
     assert record["by_implementation"][1] == {"name": "failing", "error": error}
-    # What did not run is no agreement.
+    # A check that did not run is not an agreement.
     assert {record["differing_outside"], record["chi_square_p"]} == {"failed"}
 
 
@@ -113,7 +115,7 @@ def test_sanitizing_is_told_whatever_came_of_it(tmp_path, monkeypatch):
 
 
 def test_capture_reads_the_list_of_launches(tmp_path):
-    """And tells launches in command buffers apart."""
+    """The capture distinguishes launches in command buffers."""
     assert set(capture.measure().values()) == {capture.NOT_ON_CPU}
     with pytest.raises(RuntimeError, match="no list"):
         inspect.launches(tmp_path)
@@ -152,7 +154,7 @@ def test_torch_is_timed_in_a_process_of_its_own_and_never_what_is_wrong(monkeypa
         assert record["compiled_us"] == "skipped" and not record["failed"]
 
     def late(torch, batch, u=None):
-        n, token = torch_bench.batched(torch, batch, u)
+        n, token = torch_bench.verify_batch(torch, batch, u)
         return n * 0, token
 
     sizes = 3, 4, 600, "float32", 1, 1000, 2

@@ -1,5 +1,5 @@
-"""Times of steps shorter than a dispatch: what is known otherwise comes out, and what
-would falsify a time is refused.
+"""Steps shorter than a dispatch are timed: known times come out right, and what would
+falsify a time is refused.
 
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -30,30 +30,30 @@ def batch() -> Inputs:
     )
 
 
-def sorting(times: int):
-    """A step of `times` sorts, each of what the one before left."""
+def build_sorts(times: int):
+    """Returns a step of `times` sorts, each of the result of the previous one."""
 
     def step(i, numbers, state):
-        def one(j, x):
+        def sort_once(j, x):
             return jnp.sort(jnp.cos(x + numbers))
 
-        return jax.lax.fori_loop(0, times, one, state)
+        return jax.lax.fori_loop(0, times, sort_once, state)
 
     return step
 
 
 @pytest.mark.slow
 def test_a_step_takes_what_its_work_takes():
-    """Of two steps one has TIMES the work of the other: so has its time, whatever the
-    dispatch takes. The sorts by themselves, in one program, are another clock. Of all
-    rounds the fastest counts, as a machine has other work."""
+    """One of two steps has TIMES the work of the other, and its time must be TIMES as
+    long, whatever a dispatch takes. The sorts alone, in one program, are another clock.
+    The fastest of all rounds counts, because a machine has other work."""
     numbers, steps, many = jnp.linspace(0, 1, 3000), 20, 100
     runs = {
-        (times, n): partial(timing.chain(sorting(times), n), numbers, numbers)
+        (times, n): partial(timing.chain(build_sorts(times), n), numbers, numbers)
         for times in (1, TIMES)
         for n in (steps, SHORT)
     }
-    alone = jax.jit(lambda x: sorting(many)(0, x, x))
+    alone = jax.jit(lambda x: build_sorts(many)(0, x, x))
     runs["alone"] = partial(alone, numbers)
     seconds = timing.time_in_turns(runs, 25, "sorts")
     least = {name: samples.min() for name, samples in seconds.items()}
@@ -68,12 +68,12 @@ def test_a_step_takes_what_its_work_takes():
 def test_neither_a_dispatch_nor_what_precedes_a_loop_is_in_a_step(monkeypatch):
     dispatch, step = 3e-3, 2e-6
 
-    def planted(runs, rounds, label):
+    def slow_down_by_round(runs, rounds, label):
         """A dispatch lasts longer round by round."""
         late = 1 + np.arange(rounds)
         return {key: late * dispatch + run() * step for key, run in runs.items()}
 
-    monkeypatch.setattr(timing, "time_in_turns", planted)
+    monkeypatch.setattr(timing, "time_in_turns", slow_down_by_round)
     runs = {"it": (lambda: 100, lambda: SHORT), "empty": (lambda: 0, lambda: 0)}
     each = timing.measure_steps(runs, length=100, rounds=4, label="")
     np.testing.assert_allclose(each["it"], [step] * 4)
@@ -91,17 +91,17 @@ def test_a_chain_ends_with_the_verdict_of_its_call(batch, cache):
     np.testing.assert_array_equal(end.target, batch.target)
 
 
-def compiled(step, given, length: int = LENGTH) -> str:
+def compile_chain(step, given, length: int = LENGTH) -> str:
     return timing.chain(step, length).lower(*given).compile().as_text()
 
 
 def test_what_stands_before_the_loop_is_refused(batch):
-    """Work on the logits that a compiler, or whoever writes a chain, does once; and a
-    dispatch a step."""
+    """A compiler, or the author of a chain, computes something from the logits once;
+    another chain needs a dispatch for each step."""
     given = timing.operands(batch, None)
     step = timing.build_step(CALL)
 
-    def ahead(fixed, state):
+    def run_loop(fixed, state):
         done = CALL(fixed.batch._replace(target=state.target, draft=state.draft))
 
         def step(i, it):
@@ -109,12 +109,12 @@ def test_what_stands_before_the_loop_is_refused(batch):
 
         return jax.lax.fori_loop(0, LENGTH, step, state)
 
-    run = jax.jit(ahead).lower(*given).compile()
+    run = jax.jit(run_loop).lower(*given).compile()
     with pytest.raises(ValueError, match="reads logits before the loop"):
         timing.check_loop(run.as_text(), given[1], LENGTH)
     for length in (1, LENGTH + 1):  # a loop of one step is none
         with pytest.raises(ValueError, match=f"no loop of {LENGTH} steps"):
-            timing.check_loop(compiled(step, given, length), given[1], LENGTH)
+            timing.check_loop(compile_chain(step, given, length), given[1], LENGTH)
 
 
 def test_a_step_that_copies_the_logits_is_refused(batch):
@@ -126,7 +126,7 @@ def test_a_step_that_copies_the_logits_is_refused(batch):
         return end._replace(target=end.target + 1)
 
     with pytest.raises(ValueError, match="copies the logits in every step"):
-        timing.check_loop(compiled(step, given), given[1], LENGTH)
+        timing.check_loop(compile_chain(step, given), given[1], LENGTH)
 
 
 UPDATE = """
@@ -148,13 +148,13 @@ ENTRY %main {{
     ("first", "wanted"), [("bitcast(%more)", True), ("slice(%logits)", False)]
 )
 def test_an_update_that_reads_what_it_writes_is_a_copy(first, wanted):
-    """XLA for GPUs writes one logit, or launches a thread for each of them."""
+    """XLA for GPUs writes one logit, or launches a thread for each logit."""
     found, entry = hlo.computations(UPDATE.format(first=first))
-    assert timing.in_place(found[entry][0], found) == wanted
+    assert timing.writes_in_place(found[entry][0], found) == wanted
 
 
 def test_a_step_waits_for_all_that_the_one_before_gave(batch):
-    """Of 1 where the sum or a logit is what cannot be; else 0."""
+    """The value is 1 where the sum or a logit is impossible, else 0."""
     _, state = timing.operands(batch, None)
     never = jnp.int32(timing.NEVER)
     assert timing.zero_after(never, state) == 0
@@ -170,13 +170,13 @@ def test_a_step_waits_for_all_that_the_one_before_gave(batch):
 
 
 def test_the_empty_chain_reads_and_writes_alike(batch):
-    """All that a step does beside its call is in the empty chain: the caches are
-    cleared there too, and a logit is written."""
+    """The empty chain does everything that a step does beside its call: it clears the
+    caches too, and writes a logit."""
     cold, warm = (timing.operands(batch, cache) for cache in (1000, None))
-    empty = timing.build_step(programs.empty)
+    empty = timing.build_step(programs.do_nothing)
 
     def opcodes(given):
-        found = hlo.computations(compiled(empty, given))[0]
+        found = hlo.computations(compile_chain(empty, given))[0]
         return [op.opcode for part in found.values() for op in part]
 
     assert opcodes(warm).count("dynamic-update-slice") == 2
@@ -184,11 +184,11 @@ def test_the_empty_chain_reads_and_writes_alike(batch):
 
 
 def test_memory_is_timed_by_loops_that_begin_alike(monkeypatch):
-    """A loop of one step would be none, and save the copy that precedes loops; and each
+    """A loop of one step would not be a loop, and would save the copy before it; each
     step moves the bytes that are counted."""
     moved = 2**20
 
-    def planted(runs, rounds, label):
+    def seconds_by_length(runs, rounds, label):
         begins = []
         for length, run in runs.items():
             text = run.func.lower(*run.args).compile().as_text()
@@ -197,7 +197,7 @@ def test_memory_is_timed_by_loops_that_begin_alike(monkeypatch):
         assert begins[0] == begins[1]
         return {length: np.full(rounds, 1.0 + 1e-3 * length) for length in runs}
 
-    monkeypatch.setattr(timing, "time_in_turns", planted)
+    monkeypatch.setattr(timing, "time_in_turns", seconds_by_length)
     np.testing.assert_allclose(timing.copy_speed(moved), 2 * moved / 1e-3)
     np.testing.assert_allclose(timing.read_speed(moved), moved / 1e-3)
     monkeypatch.setattr(

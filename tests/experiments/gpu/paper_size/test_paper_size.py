@@ -1,4 +1,5 @@
-"""Rows at the paper's sizes: coins give Eq. 1, and a tiny row runs whole."""
+"""Rows at the paper's sizes: simulated acceptances give Eq. 1, and a tiny row runs from
+start to end."""
 
 import functools
 import re
@@ -14,7 +15,7 @@ from experiments import catalogue, run
 from experiments.gpu.paper_size import row as chip
 from experiments.gpu.paper_size import stand_ins
 from experiments.records import records
-from experiments.records.table import rows_of
+from experiments.records.table import published_rows
 from specjax import configs, fused, probs
 from specjax.decode_config import change
 from specjax.inputs import check_shapes, make_sampling
@@ -47,8 +48,9 @@ SETTING = make(
 ALPHA, GAMMA, VOCAB, MANY = 0.7, 4, 5, 4000
 
 
-def emitted(verifier: Verifier, num: int | np.ndarray = GAMMA) -> Verdict:
-    """What a verifier makes of MANY rows, `num` tokens of each drafted."""
+def verify_many(verifier: Verifier, num: int | np.ndarray = GAMMA) -> Verdict:
+    """Returns the verdict of a verifier on MANY rows, with `num` drafted tokens
+    each."""
     z = 2 * np.random.default_rng(0).normal(size=(MANY, GAMMA + 1, VOCAB))
     law = probs.standardize(jnp.float32(z), make_sampling(MANY, 1.0))
     tokens = jax.random.randint(jax.random.key(2), (MANY, GAMMA), 0, VOCAB)
@@ -59,7 +61,8 @@ def emitted(verifier: Verifier, num: int | np.ndarray = GAMMA) -> Verdict:
 
 
 def is_eq_1(n: np.ndarray) -> bool:
-    """Whether it has the law of the coins that Eq. 1 assumes, each part to 4 errors."""
+    """Returns whether n has the law that Eq. 1 assumes, each part within 4 standard
+    errors."""
     law = np.append(ALPHA ** np.arange(GAMMA) * (1 - ALPHA), ALPHA**GAMMA)
     share = np.bincount(n, minlength=GAMMA + 1) / MANY
     near = np.abs(share - law) < 4 * np.sqrt(law * (1 - law) / MANY)
@@ -68,13 +71,15 @@ def is_eq_1(n: np.ndarray) -> bool:
 
 
 def test_drawn_acceptance_and_no_other_is_that_of_eq_1():
-    drawn, real = map(emitted, (stand_ins.simulate_acceptance(ALPHA), token.verifier))
+    drawn, real = map(
+        verify_many, (stand_ins.simulate_acceptance(ALPHA), token.verifier)
+    )
     assert is_eq_1(drawn.num_accepted) and not is_eq_1(real.num_accepted)
     rows = np.arange(MANY)
     extra = real.tokens[rows, real.num_accepted]  # paid for, and used
     np.testing.assert_array_equal(drawn.tokens[rows, drawn.num_accepted], extra)
     drafted = rows % (GAMMA + 1)
-    every = emitted(stand_ins.simulate_acceptance(1.0), drafted)
+    every = verify_many(stand_ins.simulate_acceptance(1.0), drafted)
     np.testing.assert_array_equal(every.num_accepted, drafted)
 
 
@@ -89,7 +94,7 @@ def test_whole_texts_take_the_calls_of_their_coins():
     texts = (chip.text(config, SETTING, i) for i in range(count))
     calls = [int(run_text(*text).counts.calls[0]) for text in texts]
     law = predict.calls_law(np.full(SETTING.decode.new_tokens, ALPHA), 3)
-    whole = chip.Timed(np.ones(count), np.array(calls), 0.0)
+    whole = chip.GammaTimes(np.ones(count), np.array(calls), 0.0)
     record = chip.text_numbers(SETTING._replace(texts=count), 3, {3: whole})
     expected, deviation = record["expected_calls"], record["expected_calls_sd"]
     np.testing.assert_allclose(expected, count * law @ np.arange(law.size))
@@ -97,7 +102,7 @@ def test_whole_texts_take_the_calls_of_their_coins():
 
 
 def test_every_published_row_is_there():
-    papers = rows_of("table4_expected_vs_measured")
+    papers = published_rows("table4_expected_vs_measured")
     rows = {f"{it['task']}_{it['draft'][3:]}_t{it['temperature']}": it for it in papers}
     again = "ende_small_t0_h100"  # of another card
     assert len(rows) == 12 and {*rows, again} == ROWS.keys()
@@ -158,15 +163,18 @@ def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
 
 
 def test_the_parts_of_a_step_by_hand():
-    """A target call takes 2 ms on one token and 3 on four, a draft 0.2 ms, the rest of
-    a step 0.4 ms, of one without drafts 0.5 ms; prefill 5 and 6 ms."""
+    """A call of the target takes 2 ms on one token and 3 ms on four, a draft 0.2 ms,
+    the rest of a step 0.4 ms, that of a step without drafts 0.5 ms; prefill takes 5 and
+    6 ms."""
     setting = change(SETTING, alpha=0.0, gammas=(1, 3), new_tokens=10)
-    alone = chip.Timed(np.full(2, 5 + 10 * 2.5), np.full(2, 10), 5.0)
+    alone = chip.GammaTimes(np.full(2, 5 + 10 * 2.5), np.full(2, 10), 5.0)
     steps = np.array([4, 6])
-    drafts = chip.Timed(6 + 4.0 * steps, steps, 6.0)
+    drafts = chip.GammaTimes(6 + 4.0 * steps, steps, 6.0)
     call, drafted = {0: 2.0, 1: 2.5, 3: 3.0}, {1: 0.2, 3: 0.6}
     whole = {0: alone, 3: drafts}
-    columns = chip.by_gamma(setting, call=call, drafted=drafted, rest=whole)
+    columns = chip.gamma_columns(
+        setting, call_ms=call, draft_ms=drafted, rest_times=whole
+    )
     wanted = {"c": [0.1, 0.1], "v": [1.25, 1.5], "exp": [1 / 1.1, 1 / 1.3]}
     wanted |= {"overhead": 0.2, "overhead_alone": 0.25}
     wanted["predicted"] = [30 / (6 + 10 * (0.2 + 2.5 + 0.4)), 30 / (6 + 10 * 4.0)]
@@ -198,7 +206,7 @@ def test_settings_that_mean_nothing_are_refused(changed, message):
 
 @pytest.mark.slow
 def test_a_row_runs_from_its_file_to_a_record_of_every_line(tmp_path):
-    """With two layers of 16 features in float32."""
+    """The row has two layers of 16 features in float32."""
     models = {"t5_1_1_xxl": TINY, "t5_1_1_large": TINY._replace(decoder_layers=1)}
     small = [
         f"{model}/t5.Config.{name} = {value!r}"
@@ -238,8 +246,9 @@ CALLED = {"lamda_137b": 137, "lamda_8b": 8, "lamda_2b": 2, "lamda_100m": 0.1}
 CALLED |= {"chinchilla_70b": 70, "chinchilla_4b": 4}
 
 
-def sizes_of(family: str) -> dict:
-    """By name: the parameters that its comment states, and the configuration."""
+def read_sizes(family: str) -> dict:
+    """Returns by name the number of parameters that a comment states, and the
+    configuration."""
     text = (run.ROOT / f"gin_configs/models/{family}.gin").read_text()
     pattern = r"^#.*?([\d,]+) parameters.*?^((\w+?)(?:_SIZES)?) = @"
     try:
@@ -257,7 +266,8 @@ def sizes_of(family: str) -> dict:
 
 
 def parameters(config) -> int:
-    """From one layer and two, as all are alike: many take seconds to trace."""
+    """Computes the count from one layer and from two, because tracing many takes
+    seconds."""
     if isinstance(config, t5.Config):
         one, more, both = (
             t5.num_params(config._replace(encoder_layers=e, decoder_layers=d))
@@ -275,7 +285,7 @@ def parameters(config) -> int:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_the_parameters_that_its_file_states(family):
-    sizes = sizes_of(family)
+    sizes = read_sizes(family)
     assert len(sizes) == (5 if "t5" in family else len(sizes)) >= 2
     for name, (count, config) in sizes.items():
         assert parameters(config) == count, name

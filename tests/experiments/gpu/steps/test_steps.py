@@ -1,4 +1,5 @@
-"""Steps under flags: what is asked of a process, and what is read from it."""
+"""Steps are timed under flags of XLA: the test checks what a process is given, and what
+is read from it."""
 
 import pytest
 
@@ -16,7 +17,7 @@ RUN = row.subprocess.run
 
 
 def process(monkeypatch, text: str) -> None:
-    """What a row's process runs, in the place of what measures."""
+    """Replaces the measurement in a row's process by a program that prints `text`."""
 
     def shell(command, **options):
         return RUN(["/bin/sh", "-c", text], **options)
@@ -65,8 +66,8 @@ def test_settings_that_mean_nothing_are_refused(changed, message):
         row.build(TINY, TINY, change(SETTING, **changed))
 
 
-def nested(outer: int | None, inner: int | None) -> hlo.Sequence:
-    """A loop of steps with a draft's loop in it."""
+def nest_loops(outer: int | None, inner: int | None) -> hlo.Sequence:
+    """Returns a loop of steps that contains a draft's loop."""
     nothing = hlo.Sequence(())
     draft = hlo.Loop("draft", nothing, nothing, inner)
     steps = hlo.Loop("steps", hlo.Sequence((), (draft,)), nothing, outer)
@@ -74,10 +75,10 @@ def nested(outer: int | None, inner: int | None) -> hlo.Sequence:
 
 
 def test_waits_are_of_loops_without_a_known_end_outside_of_graphs():
-    assert loops.count_waits(nested(None, None), set(), 7) == 8
-    assert loops.count_waits(nested(None, 6), set(), 7) == 1
-    assert loops.count_waits(nested(None, None), {"draft"}, 7) == 1
-    assert loops.count_waits(nested(None, None), {"draft", "steps"}, 7) == 0
+    assert loops.count_waits(nest_loops(None, None), set(), 7) == 8
+    assert loops.count_waits(nest_loops(None, 6), set(), 7) == 1
+    assert loops.count_waits(nest_loops(None, None), {"draft"}, 7) == 1
+    assert loops.count_waits(nest_loops(None, None), {"draft", "steps"}, 7) == 0
 
 
 def test_loops_in_graphs_are_read_from_the_list_of_thunks():

@@ -26,7 +26,8 @@ def test_right_completions_pass_and_wrong_ones_tell_why():
 
 
 def test_pass_at_1_is_a_mean_over_problems():
-    """Two problems, two texts of each: the first half and all."""
+    """Two problems have two texts each: half of the first's pass, and all of the
+    second's."""
     outcomes = [Outcome(x, "" if x else "TypeError: x") for x in (1, 1, 0, 1)]
     it = humaneval.pass_at_1(outcomes, 2)
     assert it["pass1"] == 0.75 and it["pass1_se"] == pytest.approx(0.25)
@@ -82,7 +83,8 @@ def test_a_program_without_an_end_is_stopped(program):
 
 
 def test_a_program_that_reaches_its_end_passes_and_leaves_nothing():
-    """It may write in its own folder; what it prints is not taken for its end."""
+    """A program may write in its own folder; what it prints does not count as its
+    end."""
     written = "open('a', 'w').write('b')\nassert open('a').read() == 'b'\n"
     assert sandbox.run(written).passed
     assert not sandbox.run("open('a')").passed

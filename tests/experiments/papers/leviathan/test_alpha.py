@@ -1,4 +1,4 @@
-"""The pipeline of Table 3 gives the known answer on tiny models."""
+"""The measurement of Table 3 gives the known answer on tiny models."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from specjax.measure.texts import Protocol
 from specjax.types import Prompt, Sampling, State
 from tests.support import bare, tiny
 from tests.support.settings import make
-from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
+from tests.support.tiny_pair import PROMPTS, SMALL, generated_places, law, logits, pair
 
 VOCAB = tiny.TARGET.vocab
 GREEDY = make(Protocol, task="tiny", temperature=0.0, **SMALL)
@@ -27,27 +27,28 @@ WARM = change(GREEDY, temperature=1.0)
 
 
 def chains() -> tuple[Pretrained, DraftSource]:
-    """Of the same ids, which compile fast; the draft is right two times in three."""
+    """Returns a target and a draft with the same ids, which compile fast; the draft is
+    right two times in three."""
     world = tiny.tables(VOCAB)
-    draft = tiny.mixed(world.target_weights, world.draft_weights, 0.3)
+    draft = tiny.add_share(world.target_weights, world.draft_weights, 0.3)
     target = bare.target("target", world.target, world.target_weights)
     return target, bare.draft("draft", world.target, draft)
 
 
 def test_beta_is_what_one_computes_by_hand():
-    """At temperatures 0 and 1 in `kinds`."""
+    """In `kinds` at temperatures 0 and 1."""
     text = decoding.write(
         pair()[0], PROMPTS, make(Protocol, task="", temperature=0.7, **SMALL, top_k=4)
     )
     scores = scoring.score(*pair(), text, 0.7, top_k=4)
     p, q = (law(logits(side, text), 0.7, 4) for side in pair())
-    each, tokens = np.arange(len(p)), text.tokens[generated(text)]
+    each, tokens = np.arange(len(p)), text.tokens[generated_places(text)]
     assert (p[each, tokens] > 0).all()
     expected = np.minimum(p, q).sum(-1), p[each, tokens], q[each, tokens]
     assert len(scores.beta) == (text.length - text.start).sum()
     for values, wanted in zip(scores[:3], expected, strict=True):
         np.testing.assert_allclose(values, wanted, atol=1e-5)
-    np.testing.assert_array_equal(scores.sequence, generated(text)[0])
+    np.testing.assert_array_equal(scores.sequence, generated_places(text)[0])
 
 
 def test_what_a_row_reports():
@@ -75,7 +76,7 @@ def test_what_a_row_reports():
 
 
 def test_alpha_is_that_of_the_rule():
-    """Of one that keeps other shares than min(1, p / q), what it kept."""
+    """For a rule that keeps other shares than min(1, p / q), alpha is what it kept."""
     row = pairs.measure_alpha(chains(), PROMPTS, change(WARM, rule="match"))
     assert [*row["estimates"]] == ["counts"] and "alpha_by_text" not in row
     assert row["alpha"] == row["estimates"]["counts"]["value"]
@@ -93,7 +94,8 @@ def test_a_draft_without_a_law_has_the_alpha_that_counts():
 
 
 def first_laws(player, texts, sampling):
-    """[B, T, V]: the law of the drafter's first token after each token of each text."""
+    """Returns [B, T, V], the law of the drafter's first token after each token of each
+    text."""
     drafter, (batch, width) = player.drafter(2), texts.shape
     length = jnp.tile(jnp.arange(1, width + 1), batch)
     prompt = Prompt(jnp.repeat(texts, width, axis=0), length)
@@ -131,7 +133,7 @@ def test_counts_have_orders():
 
 
 def test_uncut_calls_give_an_unbiased_alpha():
-    """Where beta is one number, all estimators find it, ends of texts or not."""
+    """Where beta is one number, all estimators find it, whether texts end or not."""
     vocab, ending = 6, 0.12
     p = np.array([0, 0, ending, 0.5, 0.2, 0.18])
     q = np.array([0, 0, 0.3, 0.1, 0.3, 0.3])

@@ -27,7 +27,7 @@ PREFIX = "translate English to German: "
 
 
 class Case(NamedTuple):
-    """A pair that compiles fast, what it is asked, and its tokens."""
+    """A pair that compiles fast, its prompt, and its tokens."""
 
     pair: list[Pretrained]
     prompt: str
@@ -35,10 +35,10 @@ class Case(NamedTuple):
     tokenizer: Tokenizer
 
 
-def pair_of(model, weights, config) -> list[Pretrained]:
-    """The draft is the target with some noise."""
+def make_pair(model, weights, config) -> list[Pretrained]:
+    """Returns a target, and a draft that is the target with some noise."""
     target = weights(config, 0)
-    draft = tiny.mixed(target, weights(config, 1), 0.1)
+    draft = tiny.add_share(target, weights(config, 1), 0.1)
     return [bare.target("p", model, target), bare.target("q", model, draft)]
 
 
@@ -46,10 +46,10 @@ def pair_of(model, weights, config) -> list[Pretrained]:
 def case(request):
     if request.param == "decoder":
         prompt, code = "def add(a, b):\n", zoo.tokenizer()
-        pair = pair_of(gpt.build(CONFIG), tiny.weights, CONFIG)
+        pair = make_pair(gpt.build(CONFIG), tiny.weights, CONFIG)
         return Case(pair, prompt, make_prompt([code.encode(prompt)]), code)
     prompt, pieces = f"{PREFIX}We had no bread left.", zoo.tokenizer("t5")
-    pair = pair_of(t5.build(T5_CONFIG), tiny_t5.weights, T5_CONFIG)
+    pair = make_pair(t5.build(T5_CONFIG), tiny_t5.weights, T5_CONFIG)
     return Case(pair, prompt, make_prompt([[t5.PAD]], [pieces.encode(prompt)]), pieces)
 
 
@@ -68,16 +68,16 @@ def alone(case) -> list[int]:
     return output.tokens[0, int(case.begun.length[0]) : int(output.length[0])].tolist()
 
 
-def shown(case: Case, ids) -> list[str]:
+def show_tokens(case: Case, ids) -> list[str]:
     return [case.tokenizer.piece(token) for token in ids]
 
 
-def emitted(trace):
+def emitted_tokens(trace):
     return [it for step in trace["steps"] for it in step["accepted"] + step["added"]]
 
 
 def test_the_pieces_are_the_text_that_the_target_alone_writes(case, trace, alone):
-    assert len(set(alone)) > 2 and emitted(trace) == shown(case, alone)
+    assert len(set(alone)) > 2 and emitted_tokens(trace) == show_tokens(case, alone)
     assert trace["tokens"] == NEW > trace["target_calls"] == len(trace["steps"])
     told = {"target": "p", "draft": "q", "prompt": case.prompt, "gamma": GAMMA}
     assert told.items() <= trace.items()
@@ -91,7 +91,7 @@ def test_the_pieces_are_the_text_that_the_target_alone_writes(case, trace, alone
 def test_without_drafts_every_call_adds_one_token(case, alone):
     trace = figure1.build(*case.pair, prompt=case.prompt, gamma=0, tokens=5).run()
     added = [it for step in trace["steps"] for it in step["added"]]
-    assert len(trace["steps"]) == 5 and added == shown(case, alone[:5])
+    assert len(trace["steps"]) == 5 and added == show_tokens(case, alone[:5])
 
 
 def test_it_begins_and_stops_where_its_models_do(case, alone, monkeypatch):
@@ -102,7 +102,7 @@ def test_it_begins_and_stops_where_its_models_do(case, alone, monkeypatch):
     monkeypatch.setattr(figure1, "begin", lambda *arguments: (case.begun, end))
     trace = figure1.build(*case.pair, prompt=case.prompt, gamma=GAMMA, tokens=NEW).run()
     assert trace["tokens"] == alone.index(end) + 1
-    assert emitted(trace)[-1:] == shown(case, [end])
+    assert emitted_tokens(trace)[-1:] == show_tokens(case, [end])
 
 
 def side(name: str, module, config) -> Pretrained:

@@ -1,4 +1,5 @@
-"""The pair that writes images: the target's own, as an audit finds, call by call."""
+"""The pair that writes images gives the target's own images, call by call, as an audit
+finds."""
 
 import numpy as np
 import pytest
@@ -45,7 +46,9 @@ def test_greedy_images_are_the_targets_own(pair):
     assert (target.start, target.ends) == (None, ())
 
 
-@pytest.mark.parametrize("fault", slow.after(1, [None, faults.draft_temperature]))
+@pytest.mark.parametrize(
+    "fault", slow.mark_slow_after(1, [None, faults.draft_temperature])
+)
 def test_sampled_images_pass_the_audit_and_those_of_a_fault_fail(
     pair, fault, monkeypatch
 ):

@@ -15,13 +15,13 @@ from specjax.measure import lenience as bench
 from specjax.measure import scoring, texts
 from specjax.measure.texts import Protocol
 from tests.support.settings import make
-from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
+from tests.support.tiny_pair import PROMPTS, SMALL, generated_places, law, logits, pair
 
 pytestmark = pytest.mark.slow
 
 LEVELS = (1.0, 0.5, 0.3, 0.1)
 COLD = (1.0, 0.3)  # enough at temperature 0
-PAPER = table.papers()["leviathan2023"]["table5_lenience"]
+PAPER = table.published_values()["leviathan2023"]["table5_lenience"]
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def prompts(monkeypatch):
 
 
 @functools.cache
-def written(temperature: float) -> texts.Text:
+def write_texts(temperature: float) -> texts.Text:
     return texts.write(
         pair()[0],
         PROMPTS,
@@ -43,14 +43,14 @@ def test_what_is_implied_at_the_ends_and_what_is_refused():
     assert bench.implied_optimum(1.0, 0.0) == (None, None)
     assert bench.implied_optimum(1 + 1e-6, 0.0, 8).speed == 9
     with pytest.raises(ValueError, match="1 is strict; got 2"):
-        bench.score(pair(), written(1.0), 1.0, [1.0, 2.0])
+        bench.score(pair(), write_texts(1.0), 1.0, [1.0, 2.0])
 
 
-def by_hand(temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """beta_l [M, K] and log p_raw [M] of each token, in float64."""
-    text = written(temperature)
+def compute_in_float64(temperature: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns beta_l [M, K] and log p_raw [M] of each token, in float64."""
+    text = write_texts(temperature)
     z_p, z_q = (logits(side, text) for side in pair())
-    each, tokens = np.arange(len(z_p)), text.tokens[generated(text)]
+    each, tokens = np.arange(len(z_p)), text.tokens[generated_places(text)]
     log_p = np.log(law(z_p, 1.0)[each, tokens])
     if temperature == 0:
         near = np.exp(z_p - z_p.max(-1, keepdims=True))[each, z_q.argmax(-1)]
@@ -62,11 +62,11 @@ def by_hand(temperature: float) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_scores_are_what_one_computes_by_hand(temperature):
-    scores = bench.score(pair(), written(temperature), temperature, LEVELS)
-    betas, log_p = by_hand(temperature)
+    scores = bench.score(pair(), write_texts(temperature), temperature, LEVELS)
+    betas, log_p = compute_in_float64(temperature)
     np.testing.assert_allclose(scores.beta, betas, atol=2e-5)
     np.testing.assert_allclose(scores.log_p, log_p, atol=1e-4)
-    plain = scoring.score(*pair(), written(temperature), temperature)
+    plain = scoring.score(*pair(), write_texts(temperature), temperature)
     np.testing.assert_allclose(scores.strict, plain.beta, atol=1e-6)
     np.testing.assert_array_equal(scores.sequence, plain.sequence)
     mean = bench.log_probability(scores)
@@ -74,7 +74,7 @@ def test_scores_are_what_one_computes_by_hand(temperature):
 
 
 @functools.cache
-def measured(temperature: float) -> dict:
+def measure_lenience(temperature: float) -> dict:
     protocol = make(Protocol, task="tiny", temperature=temperature, **SMALL)
     levels, gamma = (LEVELS, None) if temperature else (COLD, 8)
     return lenience.measure(pair(), protocol, levels=levels, c=0.015, gamma=gamma)
@@ -82,7 +82,7 @@ def measured(temperature: float) -> dict:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_what_a_row_reports(temperature):
-    row, levels = measured(temperature), LEVELS if temperature else COLD
+    row, levels = measure_lenience(temperature), LEVELS if temperature else COLD
     json.dumps(row, allow_nan=False)
     alphas = [row[f"alpha_l{level:g}"] for level in levels]
     assert alphas[-1] > alphas[0] and row["tv_l1"] == 0

@@ -1,4 +1,5 @@
-"""XLA's counts against products counted by hand: of [m, k] and [k, n], 2 m n k."""
+"""XLA's counts of operations equal products counted by hand: 2 m n k for [m, k] and [k,
+n]."""
 
 from types import SimpleNamespace
 
@@ -56,8 +57,9 @@ def prompts(monkeypatch):
     monkeypatch.setitem(tasks.TASKS, "tiny", lambda: tasks.Task(known, [], ()))
 
 
-def by_hand(config, tokens, read):
-    """Projections, the two products of attention, feed-forward; and `read` read out."""
+def expected_operations(config, tokens, read):
+    """Returns the operations of projections, of both products of attention and of
+    feed-forward layers, and of `read` tokens of which logits are computed."""
     square, wide = config.dim**2, config.dim * config.mlp_dim
     each = 4 * square + 2 * wide + 2 * SLOTS * config.dim
     return 2 * (tokens * config.num_layers * each + read * config.dim * config.vocab)
@@ -65,9 +67,9 @@ def by_hand(config, tokens, read):
 
 def test_calls_cost_what_one_counts_by_hand(costs):
     for cost, tokens in ((costs.alone, 1), (costs.target, GAMMA + 1)):
-        least = by_hand(TARGET, tokens, tokens)
+        least = expected_operations(TARGET, tokens, tokens)
         assert least < cost.operations < 1.1 * least
-    further, first = (by_hand(DRAFT, tokens, 1) for tokens in (1, 2))
+    further, first = (expected_operations(DRAFT, tokens, 1) for tokens in (1, 2))
     assert costs.next.operations == pytest.approx(further, rel=0.1)
     # The first is fed the last two tokens, of which one is read out.
     assert costs.first.operations == pytest.approx(first, rel=0.1)
@@ -135,7 +137,8 @@ def test_a_given_alpha_is_not_measured(pair, monkeypatch):
 
 
 def test_alpha_and_the_tokens_per_call_are_measured_apart(pair, monkeypatch):
-    """Three texts accept 2 of 3 tested; by a draft that is the target alpha is 1."""
+    """Three texts accept 2 of 3 tested tokens; with the target as its own draft alpha
+    is 1."""
     calls, accepted = np.array([10, 20, 10]), np.array([10, 30, 20])
     tested, tokens = np.array([20, 40, 30]), np.array([19, 50, 29])
 

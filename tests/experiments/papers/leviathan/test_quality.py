@@ -1,4 +1,4 @@
-"""BLEU and ROUGE are those of the texts that a model writes by itself, in order."""
+"""BLEU and ROUGE are computed from the texts that a model writes alone, in order."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def prepared(tmp_path_factory):
     return str(path)
 
 
-def chosen(prompts, places):
+def take_prompts(prompts, places):
     several = ([rows[i] for i in places] for rows in (prompts.tokens, prompts.inputs))
     return Prompts(*several, prompts.ends)
 
@@ -43,7 +43,7 @@ def chosen(prompts, places):
 def test_every_prompt_gets_its_own_argmax_text_whatever_the_batch(target, prepared):
     prompts = tasks.read(prepared).prompts
     longest = 1  # in every pair, so that one program is compiled
-    pairs = [chosen(prompts, [i, longest]) for i in range(len(SENTENCES))]
+    pairs = [take_prompts(prompts, [i, longest]) for i in range(len(SENTENCES))]
     alone = [quality.write(target, pair, new_tokens=6, batch=2)[0] for pair in pairs]
     assert quality.write(target, prompts, new_tokens=6, batch=2) == alone
     assert len(set(map(tuple, alone))) > 1
@@ -95,7 +95,8 @@ def test_what_cannot_be_scored_is_refused(change, message, target, prepared):
 
 
 def test_the_bundled_target_translates():
-    """What results/ holds was measured with it, and is far from chance."""
+    """The numbers in results/ were measured with it; it translates far better than
+    chance."""
     rows = jsonl.read(run.ROOT / "results" / "quality.jsonl")
     bleu = {x["row"]: x["measured"].get("bleu") for x in rows}
     assert bleu["ende_t5_target"] > max(25, bleu["ende_t5_small"])

@@ -1,4 +1,4 @@
-"""What is measured after Wagner et al. (2024) is what it says, and the rules that they
+"""The measurements after Wagner et al. (2024) are correct, and the rules that they
 compare have their laws."""
 
 import functools
@@ -13,7 +13,7 @@ from experiments import catalogue, tasks
 from experiments.exactness import engines
 from experiments.papers.wagner import baseline, distances, methods, rows, runs, timing
 from specjax import probs
-from specjax.drafts.models import law_of
+from specjax.drafts.models import build_law
 from specjax.exactness import certify, enumeration
 from specjax.exactness.claims import CLAIMS, UNKNOWN
 from specjax.exactness.fixtures import trials
@@ -46,7 +46,7 @@ METHODS = {method.name: method for method in methods.text_methods(1e4)}
 @functools.cache
 def pair() -> tuple:
     world = tiny.transformers()
-    other = tiny.mixed(world.target_weights, tiny.weights(tiny.TARGET, 52), 1.0)
+    other = tiny.add_share(world.target_weights, tiny.weights(tiny.TARGET, 52), 1.0)
     target = bare.target("target", world.target, world.target_weights)
     return target, bare.draft("draft", world.target, other)
 
@@ -63,7 +63,10 @@ def test_a_filter_is_of_both_sides():
     whole, prompt = pair(), runs.take(Prompts([[1, 4, 7]]), [0])
     assert methods.filter_pair(whole, None) is whole
     cut = methods.filter_pair(whole, 5)
-    laws = [law_of(whole[0].model), whole[1].law], [law_of(cut[0].model), cut[1].law]
+    laws = (
+        [build_law(whole[0].model), whole[1].law],
+        [build_law(cut[0].model), cut[1].law],
+    )
     for model, (before, after) in zip(whole, zip(*laws, strict=True), strict=True):
         z, kept = (
             np.asarray(timing.logits(law, model.params, prompt))
@@ -74,7 +77,7 @@ def test_a_filter_is_of_both_sides():
 
 
 def inputs(gamma: int = 3) -> timing.Inputs:
-    return timing.inputs_of(pair(), text(), gamma)
+    return timing.text_inputs(pair(), text(), gamma)
 
 
 def test_a_step_is_timed_in_a_buffer_that_holds_a_padded_prompt():
@@ -103,12 +106,12 @@ def test_every_turn_verifies_other_inputs(name):
 
 
 def test_what_xla_says_of_a_program():
-    small, large = (timing.program(methods.exact(), inputs(g)) for g in (2, 8))
+    small, large = (timing.program(methods.exact_method(), inputs(g)) for g in (2, 8))
     assert large.accessed > small.accessed > 0 and large.operations > small.operations
     assert large.peak > small.peak >= small.temporary
 
 
-def sample_of(
+def sample_prompts(
     task: str, share: float, repeats: int, *, seed: int, new_tokens: int = 100, **more
 ) -> runs.Sample:
     return runs.sample_prompts(
@@ -122,33 +125,36 @@ def sample_of(
 
 
 def sample(new_tokens: int = 6) -> runs.Sample:
-    return sample_of("unconditional", 1.0, 4, seed=0, new_tokens=new_tokens)
+    return sample_prompts("unconditional", 1.0, 4, seed=0, new_tokens=new_tokens)
 
 
 def test_a_sample_is_a_share_by_its_seed_and_has_its_suffix():
-    first, same, other = (sample_of("docs", 0.1, 10, seed=seed) for seed in (0, 0, 1))
+    first, same, other = (
+        sample_prompts("docs", 0.1, 10, seed=seed) for seed in (0, 0, 1)
+    )
     assert len(first.prompts.tokens) == len(first.references) == 12
     assert first.count == 120 and first.references == same.references
     assert first.references != other.references
-    whole = sample_of("docs", 1.0, 1, seed=0)
+    whole = sample_prompts("docs", 1.0, 1, seed=0)
     at = whole.references.index(first.references[0])
     assert whole.prompts.inputs[at] == first.prompts.inputs[0]
-    more = sample_of("docs", 0.1, 10, seed=0, suffix="Summary:")
+    more = sample_prompts("docs", 0.1, 10, seed=0, suffix="Summary:")
     for ids, longer in zip(first.prompts.inputs, more.prompts.inputs, strict=True):
         assert longer[-1] == ids[-1] == 1  # the end
         assert longer[: len(ids) - 1] == ids[:-1] and len(longer) > len(ids)
 
 
 @functools.cache
-def decoded(name: str, gamma: int, new_tokens: int = 6) -> runs.Run:
+def decode_pair(name: str, gamma: int, new_tokens: int = 6) -> runs.Run:
     return runs.decode(
         pair(), METHODS[name], gamma=gamma, sample=sample(new_tokens), batch=2
     )
 
 
 def test_the_schedule_begins_at_5_and_grows_by_2():
-    """Everything is kept: drafts of 5, then 7 of which the limit of 8 needs 2."""
-    counts = decoded("always", runs.SCHEDULE, 8).counts
+    """Everything is kept: drafts have 5 tokens, and then 7, of which the limit of 8
+    needs 2."""
+    counts = decode_pair("always", runs.SCHEDULE, 8).counts
     unended = np.asarray(counts.drafted)[np.asarray(counts.accepted) == 7]
     assert len(unended) and set(unended.tolist()) == {12}
 
@@ -199,7 +205,9 @@ def test_reductions_are_against_the_baseline_of_the_same_filter():
     names = "baseline", "exact", "baseline_top50", "sigmoid_1e4_top50"
     row = {f"us_{x}": us for x, us in zip(names, (10.0, 8.0, 20.0, 5.0), strict=True)}
     row |= {f"calls_{x}": n for x, n in zip(names, (4, 4, 4, 8), strict=True)}
-    reductions = rows.reductions(row, [METHODS[name] for name in names])
+    reductions = rows.reductions_against_baseline(
+        row, [METHODS[name] for name in names]
+    )
     assert reductions["step_reduction_exact"] == pytest.approx(20)
     assert reductions["step_reduction_sigmoid_1e4_top50"] == pytest.approx(75)
     assert reductions["profile_reduction_sigmoid_1e4_top50"] == pytest.approx(50)
@@ -244,7 +252,7 @@ def test_the_baseline_has_the_targets_law(name):
 
 
 def test_where_p_and_q_agree_a_rejected_draft_leaves_p():
-    """By a uniform that rejects all the same, as rounding can."""
+    """A uniform rejects the draft nevertheless, as rounding can make it do."""
     law = probs.standardize(jnp.zeros((1, 2, 3)), Sampling(jnp.ones(1)))
     draft = Draft(jnp.array([[1]]), jnp.array([1]), probs.first_tokens(law, 1))
     noise = token.Noise(jnp.ones((1, 1)), jnp.full((1, 2), 0.5))
@@ -252,7 +260,7 @@ def test_where_p_and_q_agree_a_rejected_draft_leaves_p():
     assert verdict.num_accepted[0] == 0 and verdict.residual.any()
 
 
-def laws_of(fixture) -> tuple[Law, Law]:
+def fixture_laws(fixture) -> tuple[Law, Law]:
     heat = Sampling(jnp.ones(1))
     logits = (jnp.asarray(side(())[None]) for side in (fixture.target, fixture.draft))
     return tuple(probs.standardize(z, heat) for z in logits)
@@ -264,15 +272,15 @@ def first_law(verifier: Verifier, fixture) -> np.ndarray:
     return np.array([law[(i,)] for i in range(fixture.vocab)])
 
 
-EVERY = [methods.baseline(), methods.exact(), methods.always()]
-EVERY += [methods.by_sigmoid(scale) for scale in (1e1, 1e4)]
-EVERY += [methods.by_sigmoid(scale, "float16") for scale in (1e1, 1e5)]
+EVERY = [methods.baseline_method(), methods.exact_method(), methods.keep_all_method()]
+EVERY += [methods.sigmoid_method(scale) for scale in (1e1, 1e4)]
+EVERY += [methods.sigmoid_method(scale, "float16") for scale in (1e1, 1e5)]
 
 
 @pytest.mark.parametrize("fixture", [engines.FOUR, engines.CUT], ids=lambda f: f.name)
 @pytest.mark.parametrize("method", EVERY, ids=lambda m: m.name)
 def test_the_closed_law_is_the_enumerated_one(method, fixture):
-    closed = distances.method_laws(method, *laws_of(fixture))
+    closed = distances.method_laws(method, *fixture_laws(fixture))
     law = first_law(method.verifier, fixture)
     np.testing.assert_allclose(closed.out[0], law, atol=2e-6)
     none = fixture._replace(num=lambda prefix: 0)
@@ -286,4 +294,6 @@ def test_the_largest_of_a_row():
     z[0, :38], z[1, 5] = -np.inf, np.inf
     for count in (1, 7, 40):
         wanted = z >= np.sort(z, axis=-1)[:, -count][:, None]
-        np.testing.assert_array_equal(methods.largest(jnp.asarray(z), count), wanted)
+        np.testing.assert_array_equal(
+            methods.select_largest(jnp.asarray(z), count), wanted
+        )

@@ -1,4 +1,4 @@
-"""Speech to learn from: what is said, how long, and the text that goes with it."""
+"""Synthetic speech has the right words, lengths and transcripts."""
 
 import importlib
 
@@ -17,28 +17,29 @@ from specjax.speech import audio, logmel
 VOICE = synthesis.Speaker()
 
 
-def voiced(*words, seed=0, voice=VOICE):
+def say_words(*words, seed=0, voice=VOICE):
     return synthesis.say(words, voice, np.random.default_rng(seed))
 
 
 def test_speech_is_deterministic_finite_and_as_long_as_its_words():
-    speech = voiced("call", "seven", "three")
-    assert np.array_equal(speech.samples, voiced("call", "seven", "three").samples)
+    speech = say_words("call", "seven", "three")
+    assert np.array_equal(speech.samples, say_words("call", "seven", "three").samples)
     assert np.isfinite(speech.samples).all() and np.abs(speech.samples).max() < 2
     starts, ends = zip(*speech.spans, strict=True)
     assert all(0.05 < end - start < 0.7 for start, end in speech.spans)
     assert ends[-1] < len(speech.samples) / synthesis.RATE < ends[-1] + 0.3
-    slow = voiced("call", "seven", "three", voice=VOICE._replace(slow=1.6))
+    slow = say_words("call", "seven", "three", voice=VOICE._replace(slow=1.6))
     assert slow.spans[1][1] - slow.spans[1][0] > 1.5 * (ends[1] - starts[1])
     with pytest.raises(ValueError, match="cannot say 'eleven': spell it"):
-        voiced("eleven")
+        say_words("eleven")
 
 
 def test_every_word_sounds_like_itself_and_like_no_other():
-    """Two voicings of a word are nearer, in fifths of it, than those of two words."""
+    """Two recordings of one word, divided into fifths, are nearer to each other than
+    those of two words."""
 
     def fifths(word, seed):
-        speech = voiced(word, seed=seed)
+        speech = say_words(word, seed=seed)
         begin, end = (round(time * synthesis.RATE) for time in speech.spans[0])
         count = (end - begin) // logmel.HOP
         samples = speech.samples[begin : begin + count * logmel.HOP]
@@ -53,7 +54,7 @@ def test_every_word_sounds_like_itself_and_like_no_other():
 
 def test_what_does_not_fit_a_window_is_not_in_its_text_and_rows_are_kept(tmp_path):
     kept, cut = examples.fit_words(
-        ["seven"] * 20, voiced(*["seven"] * 20), examples.WHOLE
+        ["seven"] * 20, say_words(*["seven"] * 20), examples.WHOLE
     )
     assert 5 < len(kept) < 20 and len(cut.spans) == len(kept)
     assert len(cut.samples) <= examples.WHOLE.samples

@@ -1,5 +1,5 @@
-"""Rows of speech: every file builds, and what a row measures is what it says; words are
-counted as Whisper's evaluation counts them, with an honest interval."""
+"""Every file of a row of speech builds, and a row measures what it says; words are
+counted as Whisper's evaluation counts them, with a correct interval."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import catalogue, run
-from experiments.papers.wagner.methods import baseline, exact
+from experiments.papers.wagner.methods import baseline_method, exact_method
 from experiments.papers.wagner.speech import (
     methods,
     recording,
@@ -89,7 +89,7 @@ FEW = [
 @pytest.mark.slow
 def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "error_methods", lambda *_: FEW)
-    timed = [baseline(50), exact(50)]
+    timed = [baseline_method(50), exact_method(50)]
     monkeypatch.setattr(verification, "text_methods", lambda *_: timed)
     names = "digits", "digits_speed", "digits_time"
     small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2", "LANGUAGE = 'en'"
@@ -135,17 +135,18 @@ def test_a_trace_is_the_text_of_the_target_alone(place):
 
 
 def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
-    """A large batch counts for more: .6 of 40, beyond which are +2, -1, -1."""
+    """A large batch has more weight: 0.6 of 40 tokens were kept, and the batches differ
+    from that by +2, -1 and -1."""
 
-    def counted(*kept_of: tuple[int, int]) -> dict:
+    def count_accepted(*kept_of: tuple[int, int]) -> dict:
         spent = [Spent(1, 5, 9, kept, tested, 0.0) for kept, tested in kept_of]
         return rows.acceptance_numbers(Outcome([], spent), "x")
 
-    told = counted((8, 10), (5, 10), (11, 20))
+    told = count_accepted((8, 10), (5, 10), (11, 20))
     error = pytest.approx(np.sqrt(6 * 3 / 2) / 40)
     assert told["alpha_x"] == pytest.approx(0.6) and told["alpha_se_x"] == error
-    assert counted((4, 10))["alpha_se_x"] is None
-    assert counted((0, 0), (0, 0)) == {"tokens_per_call_x": pytest.approx(1.8)}
+    assert count_accepted((4, 10))["alpha_se_x"] is None
+    assert count_accepted((0, 0), (0, 0)) == {"tokens_per_call_x": pytest.approx(1.8)}
 
 
 def test_both_rules_by_sigmoids_are_named_apart():
