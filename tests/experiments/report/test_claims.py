@@ -225,7 +225,8 @@ def later_numbers():
     rows["table3", "gpt_random_t1"] = alpha_numbers(1.1)
     rows["table3_data", "xsum_copying_t0"] = alpha_numbers(2.0)
     rows["table3_data", "smollm2_strings_t0"] = alpha_numbers(2.0)
-    rows["table3_data", "humaneval_trained_exit_t0"] = alpha_numbers(2.0, alpha=0.9)
+    rows["table3_data", "code_trained_exit_t0"] = alpha_numbers(2.0, alpha=0.9)
+    rows["table3_data", "code_exit_t0"] = alpha_numbers(2.0, alpha=0.7)
     rows["table3_data", "humaneval_early_exit_t0"] = alpha_numbers(2.0, alpha=0.7)
     rows["real_pair", "walltime_t0"] = walltime("small", 0, 1)["measured"]
     levels = {"draft": "small, accelerated by bigram (gamma 2)"}
@@ -361,7 +362,7 @@ SPOILED = {
     "vocabularies_law": ("pairs", "strings", {"wrong": 1}),
     "vocabularies_calls": ("table3_data", "smollm2_strings_t0", FEWER_TOKENS),
     "exits_untrained": ("table3_data", "humaneval_early_exit_t0", {"alpha": 0.5}),
-    "exits_trained": ("table3_data", "humaneval_trained_exit_t0", {"alpha": 0.5}),
+    "exits_trained": ("table3_data", "code_trained_exit_t0", {"alpha": 0.5}),
     "whisper_same": (*HEARD, {"same_texts_b1": 9}),
     "whisper_speed": (
         *HEARD,
