@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -98,6 +97,8 @@ def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[No
             )
         yield
         return
+    import flax.linen as nn  # not by everyone who asks for `layout`
+
     chosen = parse(text)
     with jax.set_mesh(build(chosen, devices)), layout(chosen):
         with nn.logical_axis_rules([*RULES.items()]):
