@@ -96,7 +96,7 @@ def test_a_refilled_rows_text_is_that_of_its_request(name):
 # What a row before leaves, if it is not written over, shows in the text after it.
 LEFT = [("gpt-adaptive", x) for x in ("tokens", "target_cache", "draft_cache")]
 LEFT += [("gpt-adaptive", "budget"), ("t5-anchored", "context")]
-LEFT += [pytest.param("gpt-renewal", "policy", marks=pytest.mark.slow)]
+LEFT += [("gpt-renewal", "policy")]
 
 
 @pytest.mark.parametrize(("name", "field"), LEFT)
