@@ -17,7 +17,7 @@ WRONG = (
     *(-1, 0, 1.5, math.nan, 10**30),
 )
 # What may have what of these: fields that are many things, or are not read.
-GEMMA3 = table.LLAMA | {"model_type": "gemma3_text"}
+GEMMA3 = table.LLAMA_SIZES | {"model_type": "gemma3_text"}
 
 
 def stays_one_line(read, named: str, *, file: str) -> None:
@@ -33,7 +33,7 @@ def stays_one_line(read, named: str, *, file: str) -> None:
 @pytest.mark.parametrize("kind", [*table.CONFIGS, "gemma3"])
 def test_fields_of_a_config_are_refused_by_name(kind):
     family = name_tables.BY_MODEL_TYPE[kind]
-    stated = {"model_type": kind} | table.CONFIGS.get(kind, {"text_config": GEMMA3})
+    stated = {"model_type": kind} | table.SIZES.get(kind, {"text_config": GEMMA3})
     named = {row.key for row in table.CONFIGS.get(kind, ())}
     aliases = getattr(family, "ALIASES", {})
     named |= {*stated, *aliases, *field.READ, *field.QUANTIZED, "architectures"}
