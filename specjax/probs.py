@@ -278,11 +278,11 @@ def sample(law: Law, u: Array) -> Array:
         return ids[sample(law._replace(logits=logits, tie=place[law.tie]), u)]
     if isinstance(law.logits, Table):
         return pick(_weights(law), u)
-    return laws.sample(_pick_of_law, laws.Drawn(*law[:6], u=u))
+    return laws.sample(_pick_of_law, laws.Drawn(law, u))
 
 
 def _pick_of_law(of: laws.Drawn) -> list[Array]:
-    return [pick(_weights(Law(*of[:6])), of.u)]
+    return [pick(_weights(of.law), of.u)]
 
 
 def draw(logits: Array | Reduced, sampling: Sampling, u: Array) -> tuple[Array, Law]:
@@ -321,7 +321,7 @@ def sample_distinct(law: Law, gumbel: Array, count: int) -> Array:
         return ids[sample_distinct(own, gumbel[..., ids], count)]
     law = law._replace(logits=_dense_logits(law))
     most = min(count, law.logits.shape[-1])
-    of = laws.Perturbed(*law[:6], gumbel=gumbel)
+    of = laws.Perturbed(law, gumbel)
     drawn = laws.distinct(_first_in_order(most), of, most)
     more = [(0, 0)] * (drawn.ndim - 1) + [(0, count - most)]
     return jnp.pad(drawn, more, mode="edge")
@@ -330,7 +330,7 @@ def sample_distinct(law: Law, gumbel: Array, count: int) -> Array:
 @functools.cache
 def _first_in_order(count: int) -> Callable:
     def ids_of(of: laws.Perturbed) -> list[Array]:
-        law, z = Law(*of[:6]), of.logits
+        law, z = of.law, of.law.logits
         ahead = _log_weights(z, law.scale, law.top) + of.gumbel  # log p and a constant
         behind = z - law.top[..., None] - 1e4  # below everything that the law keeps
         order = jnp.where(_is_kept(law, z), ahead, behind)

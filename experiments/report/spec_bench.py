@@ -1,4 +1,4 @@
-"""One row for all tasks of Spec-Bench, put together from the records of the tasks."""
+"""The row for all tasks of Spec-Bench, put together from the records of the tasks."""
 
 from collections.abc import Iterator
 

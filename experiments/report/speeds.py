@@ -22,7 +22,7 @@ FONT, LINE = 8, 0.16  # points; inches of a line
 
 
 class Speed(NamedTuple):
-    """One line of the drawing.
+    """A line of the drawing.
 
     Attributes:
         label: the pair and how it decodes.

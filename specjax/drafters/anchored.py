@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row: its text and its source, their lengths, the beginnings of words, and its
+    """A row: its text and its source, their lengths, the beginnings of words, and its
     place."""
 
     text: Array

@@ -63,7 +63,7 @@ LEAST_GUMBEL, MOST_GUMBEL = -2.7689812, 87.33655
 
 
 class Deal(NamedTuple):
-    """One draw for each problem: the input of the verifier, and its verdict."""
+    """A draw for each problem: the input of the verifier, and its verdict."""
 
     draft: Draft
     noise: Array | tuple

@@ -86,21 +86,16 @@ def native_standardize(of: Heated) -> Sequence[Array]:
 
 
 class Drawn(NamedTuple):
-    """The operands of a draw: rows of logits [B, V] with the scalars of their laws, as
-    `types.Law` has them, and uniforms u [B, 2]."""
+    """The operands of a draw: a `types.Law` [B] of rows of logits, and uniforms u
+    [B, 2]."""
 
-    logits: Array
-    scale: Array
-    top: Array
-    tau: Array
-    tie: Array
-    lse: Array
+    law: Any
     u: Array
 
 
 def sample(twin: Callable, of: Drawn) -> Array:
     """Returns an id [B] of each law, by u. twin: (`Drawn`) -> [ids]."""
-    return _run(twin, of, native_sample, id_shapes, here=serves(of.logits))[0]
+    return _run(twin, of, native_sample, id_shapes, here=serves(of.law.logits))[0]
 
 
 def id_shapes(of: Any) -> list[jax.ShapeDtypeStruct]:
@@ -110,19 +105,14 @@ def id_shapes(of: Any) -> list[jax.ShapeDtypeStruct]:
 
 def native_sample(of: Drawn) -> Sequence[Array]:
     """Calls laws.cc for an id of each law."""
-    return jax.ffi.ffi_call("specjax_laws_sample", id_shapes(of))(*of)
+    return jax.ffi.ffi_call("specjax_laws_sample", id_shapes(of))(*of.law[:6], of.u)
 
 
 class Perturbed(NamedTuple):
-    """The operands of ids in the order of log p + g: laws of rows of logits [..., V],
-    as `Drawn` has them, and Gumbel variables g [..., V]."""
+    """The operands of ids in the order of log p + g: a `types.Law` [...] of rows of
+    logits, and Gumbel variables g [..., V]."""
 
-    logits: Array
-    scale: Array
-    top: Array
-    tau: Array
-    tie: Array
-    lse: Array
+    law: Any
     gumbel: Array
 
 
@@ -132,18 +122,19 @@ def distinct(twin: Callable, of: Perturbed, count: int) -> Array:
     twin: (`Perturbed`) -> [ids]. count is at most V.
     """
     native, shapes = _fix(native_distinct, count), _fix(distinct_shapes, count)
-    here = serves(of.logits) and of.gumbel.dtype == jnp.float32
+    here = serves(of.law.logits) and of.gumbel.dtype == jnp.float32
     return _run(twin, of, native, shapes, here=here)[0]
 
 
 def distinct_shapes(count: int, of: Perturbed) -> list[jax.ShapeDtypeStruct]:
     """Returns the shape of `count` ids a row."""
-    return [jax.ShapeDtypeStruct((*of.logits.shape[:-1], count), jnp.int32)]
+    return [jax.ShapeDtypeStruct((*of.law.logits.shape[:-1], count), jnp.int32)]
 
 
 def native_distinct(count: int, of: Perturbed) -> Sequence[Array]:
     """Calls laws.cc for ids drawn without replacement."""
-    return jax.ffi.ffi_call("specjax_laws_distinct", distinct_shapes(count, of))(*of)
+    call = jax.ffi.ffi_call("specjax_laws_distinct", distinct_shapes(count, of))
+    return call(*of.law[:6], of.gumbel)
 
 
 class Trial(NamedTuple):

@@ -23,7 +23,7 @@ NEVER = -jnp.inf
 
 
 class State(NamedTuple):
-    """What the rules remember of each row's own tokens, those after its prompt; int32.
+    """The memory that the rules keep of the tokens after each row's prompt; int32.
 
     number: how many, at most 2. last, before: whether the last one, and the one
     before it, is a timestamp; before is 1 where there is none. time: the last
