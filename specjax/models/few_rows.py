@@ -355,5 +355,6 @@ def native_path(of: Path) -> Sequence[Array]:
     call = jax.ffi.ffi_call(
         "specjax_rows_keep", path_shapes(of), input_output_aliases={2: 0, 3: 1}
     )
-    whole = (x.astype(jnp.int32) for x in (of.start, of.path))
-    return call(*whole, *of.cache, bytes=np.int32(of.cache.keys.dtype.itemsize))
+    start, path = of.start.astype(jnp.int32), of.path.astype(jnp.int32)
+    size = np.int32(of.cache.keys.dtype.itemsize)
+    return call(start, path, *of.cache, bytes=size)

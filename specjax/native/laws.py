@@ -256,8 +256,8 @@ def native_traversal(with_replacement: bool, of: Traversed) -> Sequence[Array]:
     """Calls laws.cc for traversal verification."""
     call = jax.ffi.ffi_call("specjax_laws_traverse", traversal_shapes(of))
     parent = of.parent.astype(jnp.int32)
-    given = (*_trial_buffers(of.trial), parent, of.accept, of.u)
-    return call(*given, replaced=with_replacement)
+    trial = _trial_buffers(of.trial)
+    return call(*trial, parent, of.accept, of.u, replaced=with_replacement)
 
 
 class Folded(NamedTuple):
