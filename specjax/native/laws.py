@@ -43,7 +43,7 @@ def serves_keys(key: Array) -> bool:
 
 
 def _run(
-    twin: Callable, of: Any, native: Callable, shapes: Callable, *, here: bool
+    twin: Callable, of: Any, *, native: Callable, shapes: Callable, here: bool
 ) -> Sequence[Array]:
     """Returns the arrays of an operation; by its twin if no compiled code is here."""
     if not here:
@@ -69,7 +69,9 @@ def standardize(twin: Callable, logits: Array, temperature: Array) -> Sequence[A
     twin: (`Heated`) -> the same.
     """
     of = Heated(logits, temperature)
-    return _run(twin, of, native_standardize, scalar_shapes, here=serves(logits))
+    return _run(
+        twin, of, native=native_standardize, shapes=scalar_shapes, here=serves(logits)
+    )
 
 
 def scalar_shapes(of: Heated) -> list[jax.ShapeDtypeStruct]:
@@ -95,7 +97,9 @@ class Drawn(NamedTuple):
 
 def sample(twin: Callable, of: Drawn) -> Array:
     """Returns an id [B] of each law, by u. twin: (`Drawn`) -> [ids]."""
-    return _run(twin, of, native_sample, id_shapes, here=serves(of.law.logits))[0]
+    return _run(
+        twin, of, native=native_sample, shapes=id_shapes, here=serves(of.law.logits)
+    )[0]
 
 
 def id_shapes(of: Any) -> list[jax.ShapeDtypeStruct]:
@@ -123,7 +127,7 @@ def distinct(twin: Callable, of: Perturbed, count: int) -> Array:
     """
     native, shapes = _fix(native_distinct, count), _fix(distinct_shapes, count)
     here = serves(of.law.logits) and of.gumbel.dtype == jnp.float32
-    return _run(twin, of, native, shapes, here=here)[0]
+    return _run(twin, of, native=native, shapes=shapes, here=here)[0]
 
 
 def distinct_shapes(count: int, of: Perturbed) -> list[jax.ShapeDtypeStruct]:
@@ -187,7 +191,7 @@ class Rejected(NamedTuple):
 def residual(twin: Callable, of: Rejected) -> Array:
     """Returns an id [B] of each row's residual, by u. twin: (`Rejected`) -> [ids]."""
     here = serves_trial(of.trial)
-    return _run(twin, of, native_residual, id_shapes, here=here)[0]
+    return _run(twin, of, native=native_residual, shapes=id_shapes, here=here)[0]
 
 
 def native_residual(of: Rejected) -> Sequence[Array]:
@@ -211,7 +215,7 @@ def block(twin: Callable, of: Verified) -> Sequence[Array]:
     twin: (`Verified`) -> the same.
     """
     here = serves_trial(of.trial)
-    return _run(twin, of, native_block, verdict_shapes, here=here)
+    return _run(twin, of, native=native_block, shapes=verdict_shapes, here=here)
 
 
 def verdict_shapes(of: Verified) -> list[jax.ShapeDtypeStruct]:
@@ -242,7 +246,9 @@ def traversal(twin: Callable, of: Traversed, with_replacement: bool) -> Sequence
     added, [B]. twin: (`Traversed`) -> the same.
     """
     native = _fix(native_traversal, with_replacement)
-    return _run(twin, of, native, traversal_shapes, here=serves_trial(of.trial))
+    return _run(
+        twin, of, native=native, shapes=traversal_shapes, here=serves_trial(of.trial)
+    )
 
 
 def traversal_shapes(of: Traversed) -> list[jax.ShapeDtypeStruct]:
@@ -272,12 +278,12 @@ class Folded(NamedTuple):
 
 
 def fold(
-    twin: Callable, key: Array, data: Array | np.ndarray, outer: bool = False
+    twin: Callable, key: Array, data: Array | np.ndarray, *, outer: bool = False
 ) -> Array:
     """Returns keys with data folded in, see `Folded`. twin: (`Folded`) -> [keys]."""
     of = Folded(key, jnp.asarray(data).astype(jnp.uint32))
     native, shapes = _fix(native_fold, outer), _fix(folded_shapes, outer)
-    return _run(twin, of, native, shapes, here=serves_keys(key))[0]
+    return _run(twin, of, native=native, shapes=shapes, here=serves_keys(key))[0]
 
 
 def folded_shapes(outer: bool, of: Folded) -> list[jax.ShapeDtypeStruct]:
@@ -307,7 +313,9 @@ class Keyed(NamedTuple):
 def uniform(twin: Callable, key: Array, shape: tuple[int, ...]) -> Array:
     """Returns uniforms [..., *shape] of keys [...]. twin: (`Keyed`) -> [uniforms]."""
     native, shapes = _fix(native_uniform, shape), _fix(uniform_shapes, shape)
-    return _run(twin, Keyed(key), native, shapes, here=serves_keys(key))[0]
+    return _run(twin, Keyed(key), native=native, shapes=shapes, here=serves_keys(key))[
+        0
+    ]
 
 
 def uniform_shapes(shape: tuple[int, ...], of: Keyed) -> list[jax.ShapeDtypeStruct]:
@@ -326,7 +334,7 @@ def gumbel(twin: Callable, key: Array, vocab: int) -> Array:
     shape = (vocab,)
     native, shapes = _fix(native_gumbel, shape), _fix(uniform_shapes, shape)
     here = serves_keys(key) and 1 <= vocab < 2**31
-    return _run(twin, Keyed(key), native, shapes, here=here)[0]
+    return _run(twin, Keyed(key), native=native, shapes=shapes, here=here)[0]
 
 
 def native_gumbel(shape: tuple[int, ...], of: Keyed) -> Sequence[Array]:

@@ -52,7 +52,7 @@ def verify(
     accepted = (noise.accept * q_x < p_x) & live
     n = jnp.sum(jnp.cumprod(accepted, axis=1), axis=1, dtype=jnp.int32)
 
-    extra = draw_extra(target, draft, n, noise.sample)
+    extra = draw_extra(target, draft, n, u=noise.sample)
     ratio = jnp.minimum(1.0, p_x / jnp.where(q_x > 0, q_x, 1.0))
     residual = residual_weights(target, draft, n) if keep_residual else None
     tokens = emit(draft, n, extra)
@@ -70,7 +70,7 @@ def residual_weights(target: Law, draft: Draft, n: Array) -> Array:
     return jnp.where(weights.any(axis=1, keepdims=True), weights, p)
 
 
-def draw_extra(target: Law, draft: Draft, n: Array, u: Array) -> Array:
+def draw_extra(target: Law, draft: Draft, n: Array, *, u: Array) -> Array:
     """Draws the token after the n accepted ones, x ~ p'(x); u [B, 2] -> ids [B]."""
     return laws.residual(_draw_extra, laws.Rejected(trial(target, draft), n, u))
 

@@ -60,7 +60,7 @@ def search_by_transformers(written: theirs.Written, config: BeamConfig, ends) ->
 
 @pytest.mark.parametrize("config", SETTINGS, ids=lambda it: f"width{it.width}")
 def test_beams_and_scores_are_those_of_transformers(written, config):
-    """Both without a draft and with the first layer as the draft."""
+    """Beams are compared without a draft, and with the first layer as the draft."""
     checkpoint = checkpoints.load(written.folder)
     prompt = make_prompt(theirs.prompts(written.called))
     prompt = prompt._replace(

@@ -98,7 +98,7 @@ def translator(tmp_path_factory):
 
 @pytest.mark.parametrize("config", SETTINGS, ids=lambda it: f"width{it.width}")
 def test_of_translations_and_summaries(translator, config):
-    """Both without and with a draft."""
+    """Beams are compared without a draft, and with one."""
     target, model = translator
     options = config._asdict() | {"best": config.width, "new_tokens": MOST}
     for text in ENGLISH:

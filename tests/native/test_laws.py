@@ -30,7 +30,7 @@ def compiled():
 
 
 def both(function, *arguments):
-    """What a function returns by compiled code, and by definition."""
+    """Returns the results of a function by compiled code, and by its definition."""
     run = jax.jit(lambda *given: function(*given))
     assert "specjax_rows" in str(jax.make_jaxpr(run)(*arguments))
     here = run(*arguments)
@@ -125,8 +125,8 @@ def test_verdicts_are_those_of_the_definition(kind, vocab):
 
         return jax.lax.map(of, (accept, u))
 
-    noise = uniforms(7, B, G), uniforms(8, B, 2)
-    (here, chances), (wanted, near) = both(verdicts, z, zq, *noise)
+    accept, u = uniforms(7, B, G), uniforms(8, B, 2)
+    (here, chances), (wanted, near) = both(verdicts, z, zq, accept, u)
     jax.tree.map(np.testing.assert_array_equal, here, wanted)
     for new, old in zip(chances, near, strict=True):
         np.testing.assert_allclose(new, old, atol=1e-5)
@@ -150,8 +150,8 @@ def test_verdicts_on_trees_are_those_of_the_definition(kind, replaced):
 
         return jax.lax.map(of, (accept, u))
 
-    noise = uniforms(12, B, G), uniforms(13, B, 2)
-    (here, chances), (wanted, near) = both(verdicts, z, zq, *noise)
+    accept, u = uniforms(12, B, G), uniforms(13, B, 2)
+    (here, chances), (wanted, near) = both(verdicts, z, zq, accept, u)
     jax.tree.map(np.testing.assert_array_equal, here, wanted)
     np.testing.assert_allclose(chances, near, atol=1e-5)
 

@@ -303,9 +303,9 @@ def gamma_numbers(
     def time_ratio(plain_ms: np.ndarray, drafted_ms: np.ndarray) -> float:
         return float(plain_ms.sum() / drafted_ms.sum())
 
-    times = whole[0].ms, whole[gamma].ms
-    low, high = timing.interval(time_ratio, times)
-    values |= {"speedup": time_ratio(*times), "speedup_ci": (low, high)}
+    plain_ms, drafted_ms = whole[0].ms, whole[gamma].ms
+    low, high = timing.interval(time_ratio, (plain_ms, drafted_ms))
+    values |= {"speedup": time_ratio(plain_ms, drafted_ms), "speedup_ci": (low, high)}
     values |= {"speedup_se": (high - low) / (2 * 1.96)}
     values["speedup_expected"] = expected_speedup(setting, gamma, columns, whole)
     values["residual"] = values["predicted"] / values["speedup"] - 1

@@ -36,7 +36,7 @@ def chains() -> tuple[Pretrained, DraftSource]:
 
 
 def test_beta_is_what_one_computes_by_hand():
-    """In `kinds` at temperatures 0 and 1."""
+    """At temperatures 0 and 1 the tests of `kinds` compute it."""
     text = decoding.write(
         pair()[0], PROMPTS, make(Protocol, task="", temperature=0.7, **SMALL, top_k=4)
     )
