@@ -196,7 +196,7 @@ def test_the_command_and_what_it_refuses(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "131,072 rows" in out and "--from 2" in out and "soak.replay" not in out
     broken = BROKEN["accepts at equality"][0]
-    monkeypatch.setattr(soak.verifiers, "named", lambda name: broken)
+    monkeypatch.setattr(soak.verifiers, "find", lambda name: broken)
     assert soak.main([*flags, "--rule", "token"]) == 1
     assert "soak.replay(verifiers.find('token'), seed=5" in capsys.readouterr().out
     with pytest.raises(ValueError, match="row must be in 0"):

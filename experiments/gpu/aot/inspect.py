@@ -114,15 +114,15 @@ def compile_and_run(function_name: str, device: str) -> hlo.Sequence:
     values = json.loads(values.removesuffix(":[]"))
     function, arguments = getattr(importlib.import_module(module), name)(*values)
 
-    def run_program(*arguments):
+    def inspected(*arguments):  # `launches` finds XLA's dump by this name
         return function(*arguments)
 
     if device != HERE:
         dumped = Path(os.environ["MOSAIC_GPU_DUMP_TO"])
         return compilers.compile(
-            run_program, arguments, device=device, dump_folder=dumped
+            inspected, arguments, device=device, dump_folder=dumped
         ).program
-    program = jax.jit(run_program).lower(*arguments).compile()
+    program = jax.jit(inspected).lower(*arguments).compile()
     jax.block_until_ready(program(*arguments))
     return hlo.read(program.as_text())
 

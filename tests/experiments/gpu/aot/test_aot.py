@@ -256,8 +256,8 @@ def transpose(x):
     return jax.lax.optimization_barrier(x.T) + 1
 
 
-def compile_loop():
-    """Compiles the loop that `inspect` reads in the next test."""
+def program_of_a_loop():
+    """Returns a loop to compile, and its arguments: the next test gives its name."""
 
     def f(x):
         def body(i, x):
@@ -281,7 +281,7 @@ def test_a_known_program_launches_what_it_should():
     assert hlo.large_moves(compilers.compile(transpose, (X,)).program, LEAST)
     assert not hlo.large_moves(compilers.compile(softmax_twice, (X,)).program, LEAST)
     # Launches are counted as by XLA's own list of what it runs.
-    report = inspect.inspect("tests.experiments.gpu.aot.test_aot:looped")
+    report = inspect.inspect("tests.experiments.gpu.aot.test_aot:program_of_a_loop")
     assert report.launches == report.counted > report.captured > 0
     assert {kernel.registers is None for kernel in report.kernels} == {False}
     assert max(kernel.widest_load for kernel in report.kernels) == 16
