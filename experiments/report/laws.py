@@ -6,26 +6,20 @@ tests assert them. All of them take five minutes of one core, most of it for the
 certificates, which run in two processes.
 """
 
-import contextlib
-import io
-import multiprocessing
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
 from experiments import catalogue
-from experiments.records import compilation, records
+from experiments.records import compilation, processes, records
 from experiments.records.table import Records
 from specjax import configs
 from specjax.configs import RowFile
 from specjax.measure import provenance
-from specjax.runtime import console
 
 CLOSED_FORMS = ("table1", "figure2", "figure3", "figure4")
 ENUMERATED = ("certificate", "conformance")
 FOLDERS = (*CLOSED_FORMS, *ENUMERATED)
-PROCESSES = 2
 
 
 def compute(
@@ -49,7 +43,7 @@ def compute(
     long = {f"{x.table}/{x.row}": partial(law, x) for x in rows if is_long(x)}
     # The first leaves programs on the disk that the others share, so these come last.
     first = dict([*long.items()][:1])
-    done = run_in_processes(
+    done = processes.run(
         {**first, **(other_work or {}), **dict(reversed(long.items()))}
     )
     made = [law(row) for row in rows if not is_long(row)]
@@ -62,33 +56,6 @@ def is_long(row: RowFile) -> bool:
     """Returns whether a law is enumerated, which takes longer than starting a
     process."""
     return row.table in ENUMERATED
-
-
-def run_in_processes(work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-    """Returns the result of each piece of work by its name; separate processes each
-    take the next one.
-    """
-    if not work:
-        return {}
-    found = {}
-    fresh = multiprocessing.get_context("spawn")  # a fork of JAX's threads may hang
-    with ProcessPoolExecutor(PROCESSES, mp_context=fresh) as pool:
-        results = zip(work, pool.map(call, work.values()), strict=True)
-        for number, (name, result) in enumerate(results, 1):
-            label = f"computing [{number}/{len(work)}] {name}"
-            console.begin_line(label)
-            console.end_line(label, "done")
-            found[name] = result
-    return found
-
-
-def call(work: Callable[[], Any]) -> Any:
-    """Returns the result of a piece of work, without what it prints, because lines of
-    two processes would be mixed.
-    """
-    nowhere = io.StringIO()
-    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-        return work()
 
 
 def law(file: RowFile) -> dict:

@@ -256,7 +256,8 @@ def decode_lines(
     """Returns the texts of prompts; `first` is the place of the first one in its file.
 
     In a row, `tokens` is the number of its ids, and `ended` says that an end token of
-    the model ended it, not the limit. Prompts of one `bucket` are decoded together,
+    the model ended it, not the limit. A model without a tokenizer writes `ids` in place
+    of `text`. Prompts of one `bucket` are decoded together,
     always `batch` of them, so that the shape and rounding of a program do not depend on
     which prompts share the batch."""
     target, draft = load_models(setting)
@@ -285,6 +286,8 @@ def decode_lines(
             )
             done = text.run(job)
             for k, (i, _) in enumerate(some):
-                row = {"text": done.texts[k], "tokens": len(done.ids[k])}
-                texts[i] = row | {"ended": done.ended[k] == streaming.END}
+                ids, written = done.ids[k], done.texts[k]
+                row = {"ids": ids} if written is None else {"text": written}
+                row |= {"tokens": len(ids), "ended": done.ended[k] == streaming.END}
+                texts[i] = row
     return [texts[i] for i in range(len(lines))]

@@ -31,12 +31,12 @@ class Generated(NamedTuple):
     """The texts that `generate_text` wrote after its prompts, and how they were
     decoded.
 
-    texts: what follows each prompt, or what an encoder-decoder wrote of it. alpha: the
-    share of the drafted tokens that were accepted, of those that were decided on; None
-    where there were none. calls, tokens: calls of the target and tokens written, sums
-    over the texts. seconds: what decoding all of them took, prefill included;
-    compilation is ahead of it and does not count. guarantee: what is promised
-    of the texts (`specjax.verifiers.guarantees`).
+    texts: what follows each prompt, or what an encoder-decoder wrote of it; None for
+    each where the target has no tokenizer. alpha: the share of the drafted tokens that
+    were accepted, of those that were decided on; None where there were none. calls,
+    tokens: calls of the target and tokens written, sums over the texts. seconds: what
+    decoding all of them took, prefill included; compilation is ahead of it and does not
+    count. guarantee: what is promised of the texts (`specjax.verifiers.guarantees`).
     ids: the tokens of each text, the one that ends it among them, or that completes a
     string to stop at. ended: why each ended, "end" by such a token, "stop" or "length".
     logprobs: log p of each of `ids`, by the target's logits at temperature 1 and its
@@ -231,6 +231,7 @@ def group_by_prompt(made: Generated, samples: int) -> Generated:
 def stream_pieces(job: Job, stop: Sequence[str]) -> Iterator[Piece]:
     """Returns the pieces of all texts; their programs are compiled before the first is
     yielded."""
+    tokenizer = job.target.tokenizer  # raises before any compute where there is none
     check_job(job)
     compiled = generate.compile_programs(
         programs.steps(job.key), job.params, job.prompt, job.request
@@ -240,7 +241,7 @@ def stream_pieces(job: Job, stop: Sequence[str]) -> Iterator[Piece]:
         job.params,
         job.prompt,
         job.request,
-        tokenizer=job.target.tokenizer,
+        tokenizer=tokenizer,
         stop=stop,
     )
     return with_errors_reported(pieces)
@@ -302,8 +303,11 @@ def run(job: Job) -> Generated:
     eos = np.asarray(job.request.eos).reshape(len(rows), -1)
     at_end = [text[-1] in ends for text, ends in zip(ids, eos, strict=True)]
     tested = int(counts.tested.sum())
+    texts: list[str | None] = [None for _ in rows]
+    if job.target.tokenizer_file is not None:
+        texts = [streaming.continuation(job.target.tokenizer, *row) for row in rows]
     return Generated(
-        texts=[streaming.continuation(job.target.tokenizer, *row) for row in rows],
+        texts=texts,
         alpha=int(counts.accepted.sum()) / tested if tested else None,
         calls=int(counts.calls.sum()),
         tokens=sum(map(len, ids)),

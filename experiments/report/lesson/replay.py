@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.papers.leviathan import figure1
-from experiments.report import laws
+from experiments.records import processes
 from specjax import drafts, generate, pretrained, probs, verifiers
 from specjax.checkpoints import Pretrained
 from specjax.drafters import rollout
@@ -46,11 +46,7 @@ def replays(pair: Pair = ("code_target", "code_small"), at_once: bool = True) ->
     work = {
         f"texts by {rule}": partial(decode_runs, pair, rule, SEEDS) for rule in RULES
     }
-    found = (
-        laws.run_in_processes(work)
-        if at_once
-        else {x: one() for x, one in work.items()}
-    )
+    found = processes.run(work) if at_once else {x: one() for x, one in work.items()}
     runs = dict(zip(RULES, found.values(), strict=True))
     vocab = pretrained.load(pair[0]).vocab
     common = {"target": pair[0], "draft": pair[1], "vocab": vocab}

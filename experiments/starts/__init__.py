@@ -1,0 +1,1 @@
+"""The seconds from a command to its first text, cold and warm."""
