@@ -17,12 +17,19 @@ from specjax.measure import provenance
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "gin_configs"
 EDITED = "edited since"  # in the note of a record whose code changed
+CHOSEN_HERE = (
+    "gamma is the fastest on the texts that were timed, which makes the speed somewhat"
+    " too high"
+)
 # Notes that are in records, and the words that a page shows instead.
 NOTES = {
     "code edited since; programs of like rows compared, not measured again": (
-        "code changed; similar programs compared, not timed again"
+        "the code has changed since; programs of similar rows are the same; not timed"
+        " again"
     ),
-    "code edited since, not measured again": "code changed; not timed again",
+    "code edited since, not measured again": (
+        "the code has changed since; not timed again"
+    ),
     "its machine's git knew an earlier commit; its files were those of this one": (
         "the machine's git was at an earlier commit; the files were those of this one"
     ),
@@ -58,8 +65,29 @@ def notes(record: dict) -> list[str]:
     if names := changed_settings(record):
         found.append(f"its row file now sets another {', '.join(names)}")
     if names := provenance.changed_inputs(origin, digest):
-        found.append(f"{', '.join(names)} changed since")
+        found.append(f"{list_files(names)} changed since")
+    if origin.get("dirty") and record.get("kind") != "law":
+        found.append(f"measured with changes to commit {origin['commit'][:8]}")
+    gammas = record["measured"].get("gamma")
+    several = isinstance(gammas, list) and len(gammas) > 2  # the target alone is one
+    if (
+        several
+        and "exp" in record["measured"]
+        and not record["measured"].get("chosen_on")
+    ):
+        found.append(CHOSEN_HERE)
     return found
+
+
+def list_files(names: Iterable[str]) -> str:
+    """Returns the names of files in words; of several in a folder, their number."""
+    folders: dict[str, list[str]] = {}
+    for name in names:
+        folders.setdefault(name.rpartition("/")[0], []).append(name)
+    return ", ".join(
+        each[0] if len(each) == 1 else f"{len(each)} files of {folder}"
+        for folder, each in folders.items()
+    )
 
 
 def update_note(note: str) -> str:

@@ -8,6 +8,7 @@ alpha with its error.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -89,8 +90,17 @@ def table(
         keys: the number of first columns that name a line.
     """
     written = map(FormattedItem, items)
-    lines = [[of.format_map(item) for of in columns.values()] for item in written]
+    lines = [
+        [unsigned_zero(of.format_map(item)) for of in columns.values()]
+        for item in written
+    ]
     return [Grid(title, list(columns), lines, keys)] if lines else []
+
+
+def unsigned_zero(text: str) -> str:
+    """Returns a share that was rounded to zero without its sign; other text as it
+    is."""
+    return re.sub(r"^-(0(\.0+)?%)$", r"\1", text)
 
 
 def numbers_by_row(records: Records, *folders: str) -> dict[str, dict]:

@@ -2,6 +2,7 @@
 records.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -331,6 +332,12 @@ def chip_steps(records: Records) -> list[Grid]:
     ]
 
 
+KNOWING = {  # policies that know more than a decoder can
+    "hindsight": "renewal in hindsight",
+    "chances": "renewal with the true acceptance probabilities",
+}
+
+
 def policies(records: Records) -> list[Grid]:
     """Returns every fixed length and policy of a row, and the gain that more knowledge
     would give.
@@ -348,7 +355,8 @@ def policies(records: Records) -> list[Grid]:
         lengths.sort(key=lambda key: (len(key), key))
         names = [key.removesuffix("_cost") for key in [*lengths, *others]]
         items = [
-            {"who": name.replace("_", " ")} | {x: it[f"{name}_{x}"] for x in numbers}
+            {"who": KNOWING.get(name, name.replace("_", " "))}
+            | {x: it[f"{name}_{x}"] for x in numbers}
             for name in names
         ]
         what = next(line.what for line in lines if line.row == row).partition(":")[0]
@@ -401,7 +409,9 @@ def questions(name: str, records: Records) -> list[Grid]:
     found = {what: there[row] for row, what in called.items() if row in there}
     asked = {it["asked"]: it for it in found.values()}
     said = [
-        {"what": what, "said": "; ".join(it["verdict"])} for what, it in found.items()
+        {"what": what} | split_verdict(each)
+        for what, it in found.items()
+        for each in it["verdict"]
     ]
     grids = [*grid("asked", asked.values()), *grid("verdicts", said)]
     for what, it in found.items():
@@ -411,6 +421,18 @@ def questions(name: str, records: Records) -> list[Grid]:
         shown = [HEADS.get(key, key) for key in head]
         grids += [Grid(what, shown, lines)] if lines else []
     return grids
+
+
+def split_verdict(text: str) -> dict[str, str]:
+    """Returns the parts of a verdict as `experiments.questions.verdict` writes it: the
+    word, what was tested, the number and its bound."""
+    word, _, test = text.partition(": ")
+    number = re.search(r" (-?[\d.]+%(?: ± [\d.]+%)?) ([<>=] -?[\d.]+%)$", test)
+    if number is None:
+        return {"said": word, "test": test, "number": "", "bound": ""}
+    value, bound = number.groups()
+    tested = test.removesuffix(number[0])
+    return {"said": word, "test": tested, "number": value, "bound": bound}
 
 
 def point_text(point: Item, key: str) -> str:

@@ -14,6 +14,7 @@ NAMES = {
     "chen_r": "Chen's r",
 }
 KEPT = "share_kept"
+ROUNDED = 1e-4  # how far a count may be from a whole number
 
 
 def update_record(measured: dict) -> dict:
@@ -36,8 +37,24 @@ def name(measured: Mapping, quantity: str) -> str:
     if "estimates" in measured:
         mean = "rao_blackwell" in measured["estimates"]
         return NAMES["rao_blackwell" if mean else "counts"]
-    # Of texts that were timed: counts of the drafts and what was kept of them.
-    return NAMES["counts"] if "rule" in measured else ""
+    if "rule" not in measured:
+        return ""
+    return NAMES[measured.get("alpha_estimator") or infer(measured)]
+
+
+def infer(measured: Mapping) -> str:
+    """Returns the estimator behind the alpha of texts that were timed, for a record
+    that does not name it.
+
+    What a record has of scored texts shows it: expected steps and, at T = 0, alpha of
+    fresh text. Else a share of `tokens` that is no count is a mean.
+    """
+    if any(x is not None for x in measured.get("predicted_steps") or ()):
+        return "rao_blackwell"
+    if measured.get("alpha_fresh") is not None:
+        return "rao_blackwell"
+    kept = (measured["alpha"] or 0) * measured.get("tokens", 0)
+    return "rao_blackwell" if abs(kept - round(kept)) > ROUNDED else "counts"
 
 
 def rule(measured: Mapping) -> str:

@@ -45,9 +45,14 @@ def table(results: Records) -> str:
 
 
 def headline_records(results: Records) -> dict[At, dict]:
-    """Returns the record of each of ROWS that has one."""
+    """Returns the record of each of ROWS that has one: of a pair with several runs, the
+    one whose speed is the median."""
     found = {at: find_record(results, *at) for at in ROWS}
-    return {at: record for at, record in found.items() if record is not None}
+    return {
+        at: runs.median_record(results, record)
+        for at, record in found.items()
+        if record is not None
+    }
 
 
 def items(results: Records) -> list[dict]:

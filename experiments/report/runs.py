@@ -15,6 +15,15 @@ def spread(results: Records, record: dict) -> str:
     return f"{found[0]:.2f} to {found[-1]:.2f} in {len(found)} runs"
 
 
+def median_record(results: Records, record: dict) -> dict:
+    """Returns the record of a pair whose speed is the median of all, the lower of two
+    in the middle."""
+    every = [each for rows in results.values() for each in rows.values()]
+    found = [each for each in every if same_setup(each, record)] or [record]
+    found.sort(key=lambda each: record_speed(each["measured"]) or 0)
+    return found[(len(found) - 1) // 2]
+
+
 def speeds(results: Records, record: dict) -> list[float]:
     """Returns the speeds in all records of a pair, the lowest first.
 

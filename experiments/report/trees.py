@@ -15,6 +15,12 @@ from experiments.report.typeset import Grid
 from specjax.theory import speedup
 
 FOLDERS = "trees", "trees_questions"
+TASKS = {
+    "code": "Python",
+    "ende": "English to German",
+    "correct": "corrections",
+    "smollm2": "SmolLM2 on questions",
+}
 CHAIN = "_chain"  # how its row ends; the rows of the pair's trees begin as it does
 
 
@@ -37,12 +43,18 @@ def compare_trees(rows: dict[str, dict]) -> Iterator[dict]:
             slower, faster = parts(chain)
             value, error = speedup.ratio([*above, *faster], [*below, *slower])
             yield {
-                "pair": pair,
+                "pair": describe(pair),
                 **{f"chain_{key}": x for key, x in chain.items()},
                 **{f"tree_{key}": x for key, x in tree.items()},
                 "over": value,
                 "over_ci": speedup.interval(value, error, len(above[0])),
             }
+
+
+def describe(row: str) -> str:
+    """Returns the task and the temperature that the name of a row begins with."""
+    task, _, temperature = row.rpartition("_t")
+    return f"{TASKS.get(task, task)}, T = {temperature}"
 
 
 def parts(it: dict) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -178,6 +178,7 @@ def describe(
         "tokens": int(alpha.count),
         "alpha": alpha.value,
         "alpha_se": estimate.nan_to_none(alpha.se),
+        "alpha_estimator": "counts" if scores is None else "rao_blackwell",
         "gamma": list(gammas),
         "timed": timing.part_times(gammas, seconds),
     }

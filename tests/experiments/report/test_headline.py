@@ -39,3 +39,7 @@ def test_all_runs_are_those_of_the_same_pair_in_the_same_way():
     }
     assert runs.spread(results, RECORD) == "2.00 to 3.00 in 2 runs"
     assert runs.spread({"a": {"r": RECORD}}, RECORD) == "1 run"
+    assert runs.median_record(results, RECORD) == RECORD  # the lower of two
+    results["d"] = {"r": change_products(best_speedup=2.5)}
+    assert runs.median_record(results, RECORD) == results["d"]["r"]
+    assert runs.median_record({}, RECORD) == RECORD

@@ -7,9 +7,21 @@ import re
 import pytest
 
 from experiments import catalogue, reproduce, run
+from experiments.questions import verdict
 from experiments.records import markup, records
 from experiments.records.table import Line
-from experiments.report import latex, laws, names, printed, tables, typeset, walltime
+from experiments.report import (
+    columns,
+    details,
+    estimators,
+    latex,
+    laws,
+    names,
+    printed,
+    tables,
+    typeset,
+    walltime,
+)
 from experiments.report.typeset import Grid
 from specjax.measure import jsonl, provenance
 
@@ -194,6 +206,53 @@ def test_what_a_reader_must_know_stands_beside_the_number(measured):
     row["measured"]["speed"] += 100
     (line,) = (x for x in tables.rows(table, records) if x[STATE].startswith("DIFFERS"))
     assert float(line[OURS]) > 100 > float(line[1])
+
+
+def test_notes_of_records_that_are_not_as_clean_as_others():
+    record = {"kind": "time", "provenance": {"dirty": True, "commit": "0123456789"}}
+    chosen = {"gamma": [0, 2, 4], "exp": [1.0], "chosen_on": 12}
+    clean = record | {"provenance": {}, "measured": chosen}
+    assert records.notes(clean) == []
+    told = "measured with changes to commit 01234567"
+    assert records.notes(record | {"measured": chosen}) == [told]
+    assert records.notes(clean | {"measured": chosen | {"gamma": [0, 2]}}) == []
+    for changed in ({"chosen_on": 0}, {"chosen_on": None}):
+        got = records.notes(clean | {"measured": chosen | changed})
+        assert got == [records.CHOSEN_HERE]
+    names = ["a.py", "b/c.cc", "b/d.cc"]
+    assert records.list_files(names) == "a.py, 2 files of b"
+
+
+def test_the_estimator_of_alpha_is_named_or_inferred():
+    timed = {"rule": "token", "alpha": 0.5, "tokens": 10}
+    for more, name in (
+        ({}, "share kept"),
+        ({"alpha": 0.5172}, "mean beta"),
+        ({"predicted_steps": [10.0, None]}, "mean beta"),
+        ({"predicted_steps": [None, None]}, "share kept"),
+        ({"alpha_fresh": 0.4}, "mean beta"),
+        ({"alpha_fresh": 0.4, "alpha_estimator": "counts"}, "share kept"),
+        ({"alpha_estimator": "rao_blackwell"}, "mean beta"),
+    ):
+        assert estimators.name(timed | more, "alpha") == name
+    assert estimators.name({"alpha": 0.5}, "alpha") == ""
+
+
+def test_a_verdict_is_shown_by_its_parts():
+    text = verdict.judge("the gain is", 0.0395, error=0.0093, bound=0.0)
+    assert details.split_verdict(text) == {
+        "said": "survives",
+        "test": "the gain is",
+        "number": "3.95% ± 0.93%",
+        "bound": "> 0%",
+    }
+    plain = details.split_verdict("dropped: by hand")
+    assert plain == {"said": "dropped", "test": "by hand", "number": "", "bound": ""}
+
+
+def test_a_share_that_rounds_to_zero_has_no_sign():
+    got = columns.table("", {"x": "{x:.1%}"}, [{"x": -0.0001}, {"x": -0.01}])
+    assert got[0].rows == [["0.0%"], ["-1.0%"]]
 
 
 def test_the_index_leads_to_every_file_and_the_csv_has_every_point(measured):
