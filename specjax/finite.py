@@ -8,15 +8,18 @@ from inside a step. Decoding for users is guarded; what is timed (`specjax.measu
 vocabulary.
 """
 
+import functools
+import operator
 from collections.abc import Iterable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from specjax import trees
-from specjax.types import Draft, Kernels, Verdict, Verifier
+from specjax.types import Draft, Kernels, Law, Verdict, Verifier
 
 # Ids outside of every vocabulary; -1 already means a text without an end token.
 TARGET, DRAFT = -2, -3
@@ -44,7 +47,9 @@ def guard(verifier: Verifier) -> Verifier:
             top, num = trees.rows_on_path(top, verdict), n[:, None]
         mark = jnp.where(jnp.isfinite(top) | (slots > num), 0, TARGET)
         if draft.law is not None and slots.size > 1:
-            lost = jnp.pad(~jnp.isfinite(draft.law.top), ((0, 0), (0, 1)))
+            laws = jax.tree.leaves(draft.law, is_leaf=lambda it: isinstance(it, Law))
+            lost = functools.reduce(operator.or_, [~jnp.isfinite(x.top) for x in laws])
+            lost = jnp.pad(lost, ((0, 0), (0, 1)))
             if verdict.path is not None:  # any node counts: those tried are not known
                 drafted = slots < draft.num[:, None]
                 lost = (lost & drafted).any(1, keepdims=True) & (slots == 0)

@@ -206,6 +206,8 @@ def check_tokens(
         )
     if not np.issubdtype(tokens.dtype, np.integer):
         raise ValueError(f"{name} must be integers; got {tokens.dtype}")
+    if not np.issubdtype(length.dtype, np.integer):
+        raise ValueError(f"lengths of {name} must be integers; got {length.dtype}")
     if length.min() < 1 or length.max() > tokens.shape[1]:
         raise ValueError(
             f"lengths of {name} must be in 1..{tokens.shape[1]}; got {length.min()} to"

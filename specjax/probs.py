@@ -393,7 +393,7 @@ def _invert(weights: Array, u: Array) -> Array:
 LEAST, MOST = 1.18e-38, 10_000  # temperatures above 0: normal float32, with a margin
 RANGES = {
     "temperature": (
-        lambda x: (x == 0) | ((x >= np.float32(LEAST)) & (x <= MOST)),
+        lambda x: (x == 0) | ((x >= float(np.float32(LEAST))) & (x <= MOST)),
         f"0, which is argmax, or from {LEAST} to {MOST}",
     ),
     **{name: (it.in_range, it.wanted) for name, it in truncation.SETTINGS.items()},

@@ -66,6 +66,25 @@ def test_what_is_no_law_is_marked_and_other_verdicts_are_the_same(rule, temperat
         np.testing.assert_array_equal(leaf[len(FAULTS) :], other[len(FAULTS) :])
 
 
+def test_a_draft_may_have_several_laws():
+    """A custom rule may read any tree of them; one that is no law marks its row."""
+    z = jnp.zeros((2, 1, 4))
+    both, bad = (
+        probs.standardize(x, make_sampling(2, 1.0)) for x in (z, z.at[1].set(jnp.nan))
+    )
+    one = verifiers.find("token")
+
+    def verify(p, draft, noise, keep_residual=False):
+        return one.verify(p, draft._replace(law=draft.law[0]), noise)
+
+    draft = Draft(jnp.zeros((2, 1), jnp.int32), jnp.ones(2, jnp.int32), (both, bad))
+    p = probs.standardize(jnp.zeros((2, 2, 4)), make_sampling(2, 1.0))
+    noise = one.noise(jax.random.split(jax.random.key(1), 2), jnp.ones(2, int), 1, 4)
+    verdict = finite.guard(one._replace(verify=verify)).verify(p, draft, noise)
+    assert verdict.tokens[1, 0] == finite.DRAFT and verdict.num_accepted[1] == 0
+    assert (verdict.tokens[0] >= 0).all()
+
+
 def test_whoever_decodes_names_the_row_and_the_step():
     """Each token is the one before it plus 1; after 9 there is no law."""
     model, vocab = tiny.markov(12), 12

@@ -157,6 +157,7 @@ REFUSED = [
     (request(start=[2, 1]), r"start at its prompt's length.*starts \[2 1\]"),
     (request(key=jax.random.PRNGKey(0)), r"typed keys.*make_request"),
     (prompt(tokens=[[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]]), r"integers; got float"),
+    (prompt(length=[3.0, 1.0]), r"lengths of a prompt must be integers; got float"),
     (request(limit=[17, 9]), r"reach 17 tokens.*gamma \+ 1 = 4.*slots=21"),
     (target(slots=10), r"knows 10 positions.* prompt has 3 tokens: ask for 7 new tok"),
     (target(slots=3), r"target knows 3 positions.*3 tokens: shorten the prompt$"),

@@ -32,7 +32,6 @@ import numpy as np
 
 from experiments.starts import child
 from specjax import checkpoints, drafts, pretrained
-from specjax.drafts.source import pair_files
 from specjax.measure.row import Measurement
 from specjax.models import llama
 from specjax.runtime import compilation_cache, progress
@@ -66,9 +65,10 @@ def row_of_a_pair(target: str, draft: str, *, setting: StartSetting) -> Measurem
         ValueError: there is no such pair, or the setting measures nothing.
     """
     setting.check()
-    pair = drafts.pair(pretrained.describe(target), draft)
+    model, files = drafts.check_names(target, draft, "float32")
+    files = *pretrained.files_of(model), *files
     run = partial(measure_pair, target, draft, setting)
-    return Measurement(run, __name__, pair_files(*pair), pair[0].dtype, 0)
+    return Measurement(run, __name__, files, model.dtype, 0)
 
 
 def row_of_a_folder(

@@ -174,9 +174,12 @@ def prepare(
         width=config.width,
         drafted=config.drafted * config.gamma,
     )
+    drafting = None
+    if pair[1] is not None:
+        drafting = draft_recipe(pair[1], size, ruled=rules is not None)
     key = ProgramKey(
         target=target.required_config,
-        draft=None if pair[1] is None else draft_recipe(pair[1], size),
+        draft=drafting,
         config=config.static(),
         slots=size,
         rules=rules,
@@ -202,6 +205,7 @@ def check_ends(target: Pretrained, read: Prompts, width: int) -> None:
 
 def decode(job: Job, best: int) -> GeneratedBeams:
     """Decodes a job by its compiled program, and times the decoding alone."""
+    coder = job.pair[0].tokenizer  # raises before any compute where there is none
     compilation_cache.turn_on()
     lowered = program(job.key).lower(job.params, job.prompt, job.limits)
     search = lowered.compile()  # JAX keeps both
@@ -222,7 +226,7 @@ def decode(job: Job, best: int) -> GeneratedBeams:
     ends = np.asarray(job.limits.eos)
     for row, (tokens, length) in enumerate(zip(*prompt[:2], strict=True)):
         ids = texts_of(found, row)[:best]
-        head, coder = tokens[:length].tolist(), job.pair[0].tokenizer
+        head = tokens[:length].tolist()
         made.ids.append(ids)
         made.scores.append(found.score[row, : len(ids)].tolist())
         made.texts.append([spell(coder, head, text) for text in ids])

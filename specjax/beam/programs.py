@@ -9,8 +9,8 @@ from jax.stages import Wrapped
 from specjax.beam import search
 from specjax.beam.settings import BeamConfig
 from specjax.checkpoints import Config
-from specjax.drafts.source import SAMPLED, DraftSource, Recipe, recipe
-from specjax.models import families, llama, pad_vocab
+from specjax.drafts.source import REDUCED_VOCAB, SAMPLED, DraftSource, Recipe, recipe
+from specjax.models import families, llama, pad_vocab, reduced_vocab
 from specjax.models.constrained import constrained
 from specjax.types import Model, TokenAutomaton
 
@@ -43,18 +43,25 @@ def program(key: ProgramKey) -> Wrapped:
     return jax.jit(search.build(target, draft, key.config))
 
 
-def draft_recipe(draft: DraftSource, slots: int) -> Recipe:
+def draft_recipe(draft: DraftSource, slots: int, *, ruled: bool = False) -> Recipe:
     """Returns the recipe of the model that drafts beams, in caches of `slots` slots.
+    ruled: whether rules will mask its logits, which must then be those of all ids.
     Raises ValueError for a draft that is not a model that reads trees."""
     if draft.model is None or draft.model().keep is None:
         raise ValueError(
             f"{draft.name} drafts no beams: name a model with the target's tokenizer,"
             " bigram, or None for the target alone"
         )
+    if ruled and draft.regime == REDUCED_VOCAB:
+        return recipe(_spread, model=draft.model)
     own = draft.pretrained
     if own is None or own.model.portion is None or draft.regime != SAMPLED:
         return draft.model
     return recipe(with_room, config=own.config, vocab=own.vocab, slots=slots)
+
+
+def _spread(model: Recipe) -> Model:
+    return reduced_vocab.spread(model())
 
 
 def with_room(config: llama.Config, vocab: int, slots: int) -> Model:

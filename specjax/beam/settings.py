@@ -4,7 +4,6 @@ A text is scored by the sum of log p of its tokens, the one that ends it among t
 divided by its length to the power `length_penalty`.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from specjax.decode_config import MOST_DRAFTED, check_whole, short_repr
 
 NEVER = "never"
 WIDEST = 1000
+FLOAT_MOST = float(np.finfo(float).max)
 
 
 class BeamConfig(NamedTuple):
@@ -55,7 +55,8 @@ def check(config: BeamConfig) -> None:
         check_whole("draft_width", config.draft_width, config.width, WIDEST)
     penalty: Any = config.length_penalty
     number = isinstance(penalty, int | float | np.integer | np.floating)
-    if not number or isinstance(penalty, bool) or not math.isfinite(penalty):
+    finite = number and abs(penalty) <= FLOAT_MOST  # an int may be beyond any float
+    if not finite or isinstance(penalty, bool):
         raise ValueError(
             f"length_penalty must be a finite number; got {short_repr(penalty)}"
         )

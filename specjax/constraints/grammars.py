@@ -218,7 +218,7 @@ def read_text(host: Host, tokens: np.ndarray) -> np.ndarray:
         parser, mask = host.start, read_mask(host, host.start)
     for place in range(count, len(tokens)):
         token = int(tokens[place])
-        allowed = mask[token // BITS] >> np.uint32(token % BITS) & 1
+        allowed = token >= 0 and mask[token // BITS] >> np.uint32(token % BITS) & 1
         if parser is None or token in host.ends or not allowed:
             parser, mask = None, host.ended
         else:

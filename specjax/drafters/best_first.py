@@ -53,14 +53,16 @@ def build(
       floors: see `guess`.
 
     Raises:
-      ValueError: for a number below 1, or more nodes than the model's caches can take
-        back.
+      ValueError: for a number below 1, a floor that is no probability, or more nodes
+        than the model's caches can take back.
     """
     if min(nodes, width, longest) < 1:
         raise ValueError(
             f"a tree has at least one of each; got {nodes} nodes, {width} children,"
             f" paths of {longest}"
         )
+    if not all(0 <= floor <= 1 for floor in floors):
+        raise ValueError(f"floors are probabilities from 0 to 1; got {floors}")
     width = min(width, model.vocab)
     fed = width * (longest - 1)
     chunks.check_room(model, fed, "draft")

@@ -77,7 +77,8 @@ def build(gamma: int, longest: int = 4) -> Drafter:
             lambda end: find_continuation(params, end, gamma)
         )(ends)
         better = jnp.minimum(length, longest) > matched
-        tokens = jnp.where(better[:, None], tokens, own)
+        # END stands where there are no tokens; rules read every place.
+        tokens = jnp.maximum(jnp.where(better[:, None], tokens, own), 0)
         num = jnp.where(better, num, count)
         return Draft(tokens, jnp.minimum(num, state.budget), None), ()
 

@@ -23,6 +23,7 @@ from specjax.drafts.source import (
     Recipe,
     recipe,
 )
+from specjax.models import constrained as ruled
 from specjax.models import families, pad_vocab, reduced_vocab
 from specjax.models.constrained import constrained
 from specjax.models.reduced_vocab import Reduction
@@ -95,13 +96,20 @@ def with_rules(source: DraftSource, rules: TokenAutomaton) -> DraftSource:
     returned unchanged."""
     if source.model is not None and source.regime == SAMPLED:
         model = recipe(_with_rules, model=source.model, rules=rules)
-        factory = recipe(chain, model=model)
+        factory = recipe(_chain_with_rules, model=model, own=source.factory)
         return source._replace(factory=factory, model=model, law=None)
     of_tree = dict(source.factory.options).get("model")
     if not isinstance(of_tree, Recipe) or source.regime not in (SAMPLED, CERTAIN):
         return source
     model = recipe(_with_rules, model=of_tree, rules=rules)
     return source._replace(factory=source.factory.change(model=model), law=None)
+
+
+def _chain_with_rules(
+    gamma: int, draw: Callable, *, model: Recipe, own: Recipe
+) -> Drafter:
+    own(gamma=gamma, draw=draw)  # raises where the source cannot draft so many
+    return chain(gamma, draw, model)
 
 
 def _with_rules(model: Recipe, rules: TokenAutomaton) -> Model:
@@ -148,6 +156,8 @@ def _build_early_exit(
     shallow = families.first_layers(config, layers)
 
     def first_layers_cache(cache: Any) -> Any:
+        if isinstance(cache, ruled.Cache):  # the target follows rules
+            cache = cache.model
         return families.of(config).first_caches(cache, layers)
 
     return early_exits.build(shallow, first_layers_cache, gamma, draw)

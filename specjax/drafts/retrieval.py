@@ -7,6 +7,7 @@ None has a law at every position: alpha is the share of their tokens that were a
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -51,8 +52,11 @@ def copying_else(
     """Returns the draft of the continuation of the last `least` tokens where the text
     had them before, else of a model's tokens, at most `short` of them (0: gamma).
 
-    pair: as `drafts.pair`. Raises ValueError for a draft that is not a model.
+    pair: as `drafts.pair`. Raises ValueError for a draft that is not a model, or for a
+    negative number.
     """
+    if short < 0:
+        raise ValueError(f"short={short}: write a number that is not negative")
     other = pair(target, draft)[1]
     if other.regime not in (SAMPLED, REDUCED_VOCAB):
         raise ValueError(
@@ -165,10 +169,18 @@ def line_ids(line: bytes, where: str, target: Pretrained) -> list[int]:
     try:
         fields = json.loads(line)
         if fields.get("tokens") is not None:
-            return [int(token) for token in fields["tokens"]]
+            return [check_id(token, target.vocab) for token in fields["tokens"]]
         return target.tokenizer.encode(fields["text"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         shown = ascii(line[:40].decode("utf-8", "replace"))
         raise ValueError(
-            f'{where}: {shown} is not a text: write {{"text": "..."}} a line'
+            f'{where}: {shown} is not a text: write {{"text": "..."}} or'
+            f' {{"tokens": [ids below {target.vocab}]}} a line'
         ) from None
+
+
+def check_id(token: Any, vocab: int) -> int:
+    """Returns an id. Raises ValueError for a value that is none."""
+    if type(token) is not int or not 0 <= token < vocab:
+        raise ValueError(f"{token} is no id")
+    return token

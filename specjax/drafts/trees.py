@@ -59,6 +59,10 @@ def tree(
     Raises:
       ValueError: the draft is not a model, or an option has an invalid value.
     """
+    numbers = {"width": width, "longest": longest, "best": best}
+    for option, value in (numbers | {"copied": copied, "paths": paths}).items():
+        if value < 0:
+            raise ValueError(f"{option}={value}: write a number that is not negative")
     other = pair(target, draft)[1]
     if other.model is None:
         raise ValueError(f"{draft} is not a model: a tree is drafted by one")

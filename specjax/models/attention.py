@@ -180,7 +180,7 @@ class Attention(nn.Module):
             mask = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
         kind = AttentionKind(self.head_width, self._scale(), self.cap, ring)
         of = Attended(query, key, value, cache, start, mask, bias, norms, rotate)
-        if write is None and few_rows.serves_attention(of):
+        if write is None and few_rows.serves_attention(of, kind):
             mixed, *after = run(attention(kind), of)
             cache = KeyValues(*after)
         else:

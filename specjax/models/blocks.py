@@ -16,11 +16,6 @@ from specjax.models.norms import Norm as NormLaw
 from specjax.native.operation import Operation, run
 
 
-def rms_norm(x: Array) -> Array:
-    """Returns x / rms(x) over the last axis, in float32, without a learned scale."""
-    return NormLaw(None, None, "rms", 1e-6)(x)
-
-
 class Turn(NamedTuple):
     """The rotation of rotary positions (Su et al. 2021), a function of x [B, H, T, D].
 

@@ -276,9 +276,12 @@ def attended_shapes(of: Attended) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (of.query, *of.cache)]
 
 
-def serves_attention(of: Attended) -> bool:
+def serves_attention(of: Attended, kind: AttentionKind) -> bool:
     """Returns whether compiled code computes the attention to a layer's cache for these
-    queries."""
+    queries. It adds a bias before it caps scores, and `attention.attend` after, so it
+    takes only one of both."""
+    if of.bias is not None and kind.cap is not None:
+        return False
     if not isinstance(of.cache, KeyValues) or not _has_few_rows(of.query):
         return False
     (batch, count, width), values = of.query.shape, of.cache.values

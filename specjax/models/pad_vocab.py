@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from specjax.models.reduced_vocab import UNSAID
 from specjax.types import Branches, Model, Prompt
 
 
@@ -45,6 +46,6 @@ def pad_vocab(model: Model, vocab: int) -> Model:
     def readout(params: Any, features: Array) -> Array:
         logits = model.readout(params, features)[..., :vocab]
         widths = [(0, 0)] * (logits.ndim - 1) + [(0, missing)]
-        return jnp.pad(logits, widths, constant_values=-jnp.inf)
+        return jnp.pad(logits, widths, constant_values=UNSAID)
 
     return model._replace(init=init, apply=apply, readout=readout, vocab=vocab)

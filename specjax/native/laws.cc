@@ -246,6 +246,8 @@ void VerifyBlock(int threads, const Trial& of, const float* accept, const float*
     float* row = w + b * (G + 1);
     row[0] = 1;
     for (int64_t i = 0; i < G; ++i) {
+      row[i + 1] = 0;
+      if (i >= of.num[b]) continue;  // what is no draft may be any number
       const int64_t id = of.tokens[b * G + i];
       const float p = Probability(of.target, b * (G + 1) + i, id);
       const float q = of.draft.logits ? Probability(of.draft, b * G + i, id) : 1;
@@ -316,7 +318,8 @@ class TreeRows {
       : threads_(threads), of_(of), b_(b), rows_(of.G + 1), first_(of.G + 1, -1) {
     for (int64_t i = 0; i <= of.G; ++i)
       rows_[i] = {nullptr, nullptr, scratch.Take(of.V), scratch.Take(of.V)};
-    for (int64_t node = of.G; node-- > 0;) first_[parent[node] + 1] = node;
+    for (int64_t node = std::min<int64_t>(of.G, of.num[b]); node-- > 0;)
+      first_[parent[node] + 1] = node;
     left_ = scratch.Take(of.V);
   }
 

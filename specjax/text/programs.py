@@ -120,6 +120,8 @@ def prepare(
     pair = open_pair(target, draft)
     if pair[1] is not None:
         check_pair(pair[0], pair[1], with_alpha=False)
+    if not config.gamma:
+        pair = pair[0], None
     read = read_prompts(prompts, pair[0])
     each = expand_per_prompt(config, len(read.tokens))
     check_lengths(pair[0], read, each["new_tokens"])
@@ -167,7 +169,7 @@ def make_batch(
       each: settings, as `expand_per_prompt` gives them.
       most: the widest that prompts may be padded to.
       samples: rows of each prompt.
-      places: [N], as of `prepared`.
+      places: [N], as of `prepare`.
     """
     count = len(read.tokens)
     row = [i for i in range(count) for _ in range(samples)]  # the prompt of each

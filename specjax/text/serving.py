@@ -70,11 +70,14 @@ class Served(NamedTuple):
 
 
 def build(decoder: Decoder, slots: int, rows: int) -> Server:
-    """Returns the programs of a decoder.
+    """Returns the programs of a decoder for `rows` texts at a time.
 
     All requests have the same settings on or off (`Sampling`), as many ids in `eos` and
-    inputs of one width, or `begin` and `admit` raise ValueError.
+    inputs of one width, or `begin` and `admit` raise ValueError. Raises ValueError for
+    less than one row.
     """
+    if rows < 1:
+        raise ValueError(f"a server has at least one row; got {rows}")
     guarded = decoder._replace(verifier=finite.guard(decoder.verifier))
     step = build_step(*guarded)
 

@@ -28,11 +28,20 @@ def combine(rule: str, draft: str | None = None, policy: str | None = None) -> s
     that are not.
     """
     guarantee = verifiers.find(rule).guarantee
-    custom = [name for name in (rule, draft, policy) if name and is_custom(name)]
+    named = (name for name in (rule, draft, policy) if name)
+    custom = [part for name in named for part in custom_parts(name)]
     unknown = [name for name in custom if not is_certified(name)]
     if guarantee not in EXACT or not unknown:
         return guarantee
     return f"{UNKNOWN}: {', '.join(unknown)}"
+
+
+def custom_parts(name: str) -> list[str]:
+    """Returns the custom parts that a name contains, as "copying, else my_draft:build"
+    does."""
+    if is_custom(name):
+        return [name]
+    return [word for word in name.replace(",", " ").split() if is_custom(word)]
 
 
 def is_unknown(guarantee: str) -> bool:

@@ -9,9 +9,13 @@ import pytest
 import specjax
 from specjax import beam
 from specjax.beam.defaults import recommended
-from specjax.models import gpt, t5
+from specjax.checkpoints import Pretrained
+from specjax.drafts.models import reduced_vocab_source
+from specjax.models import gpt, llama, t5
 from specjax.models.penalties import build as penalties
+from specjax.models.reduced_vocab import Reduction
 from tests.support import text_folders
+from tests.support.model_cases import weights
 
 NEW = 8
 PROMPTS = ["def add(", "class Stack:\n    ", "x ="]
@@ -100,6 +104,7 @@ WRONG = [
     (dict(draft_width=2), "^draft_width must be a whole number, at least 4"),
     (dict(gamma=-1), "^gamma must be a whole number, at least 0"),
     (dict(early_stopping="yes"), '^early_stopping must be True, False or "never"'),
+    (dict(length_penalty=10**400), "^length_penalty must be a finite number"),
     (dict(length_penalty=1e9), "^length_penalty = 1000000000.0 divides scores of 64"),
     (dict(new_tokens=0), "^new_tokens must be a whole number, at least 1"),
     (dict(new_tokens=[3]), "^new_tokens has 1 values for 3 prompts: give one value"),
@@ -120,6 +125,28 @@ def test_a_draft_that_is_no_model_is_refused(pair):
     with pytest.raises(ValueError, match="drafts no beams: name a model with the"):
         specjax.generate_beams(pair[0], "copying", PROMPTS)
     specjax.generate_beams(pair[0], "copying", PROMPTS[:1], gamma=0, new_tokens=1)
+
+
+def test_a_reduced_draft_follows_rules_too(pair):
+    own = llama.Config(29, 16, 24, 2, 4, 2, 6)
+    small = own._replace(vocab=20, num_layers=1, tied=True)
+    target = Pretrained("t", own, llama.build(own), weights(own, 1))
+    reduction = Reduction(small, weights(small, 2), np.arange(20))
+    draft = reduced_vocab_source("r", reduction, target)
+    options = dict(width=2, gamma=2, new_tokens=4, rules=penalties(1.2))
+    target = target._replace(tokenizer_file=pair[0].tokenizer_file)
+    plain, drafted = (
+        specjax.generate_beams(target, each, [[1, 2, 3]], **options)
+        for each in (None, draft)
+    )
+    assert plain.ids == drafted.ids
+
+
+def test_a_target_without_a_tokenizer_is_refused_before_any_compute(pair, monkeypatch):
+    monkeypatch.setattr(beam, "program", None)
+    bare = pair[0]._replace(tokenizer_file=None)
+    with pytest.raises(ValueError, match="m0 has no tokenizer beside its weights"):
+        specjax.generate_beams(bare, None, [[17]], new_tokens=4)
 
 
 def test_damaged_weights_are_an_error_that_names_the_row(pair):

@@ -82,6 +82,9 @@ def test_what_copies_first_drafts_by_a_model_else():
         ("tree:code_small,accept=2", "probabilities from 0 to 1"),
         ("tree:code_small,grown=2", "a probability from 0 to 1"),
         ("tree:code_small,width=0", "width must be at least 1"),
+        ("tree:code_small,best=1,floors=1.5", "floors are probabilities from 0 to 1"),
+        ("tree:code_small,grown=0.5,longest=-1", "longest=-1: write a number that is"),
+        ("copying_else:code_small,short=-3", "short=-3: write a number that is not"),
     ):
         with pytest.raises(ValueError, match=message):
             drafts.load_draft(name, target)
@@ -128,9 +131,10 @@ def test_drafts_without_a_model_are_named(tmp_path):
             drafts.load_draft(name, target)
     with pytest.raises(ValueError, match="target has no tokenizer beside its weights"):
         drafts.load_draft("strings:code_small", pair()[0])
-    lines.write_text('{"tokens": [999999]}')
-    with pytest.raises(ValueError, match="has ids that code_small does not know"):
-        drafts.load_draft(f"datastore:{lines}", target)
+    for ids in ("[999999]", "[5, -7]", "[3.9]", '["12"]', "[true]"):
+        lines.write_text(f'{{"tokens": {ids}}}')
+        with pytest.raises(ValueError, match=r'or \{"tokens": \[ids below 8192\]'):
+            drafts.load_draft(f"datastore:{lines}", target)
     lines.write_text("")
     with pytest.raises(ValueError, match="holds no text"):
         drafts.load_draft(f"datastore:{lines}", target)

@@ -6,9 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import generate
+from specjax.drafters import autoregressive
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import constrained as module
+from specjax.models import gpt, pad_vocab
 from specjax.models.constrained import constrained
-from specjax.types import Branches, Prompt, TokenAutomaton
+from specjax.step import Decoder
+from specjax.types import Branches, Params, Prompt, TokenAutomaton
 from tests.support import tiny
 from tests.support.model_cases import (
     GPT,
@@ -152,3 +157,22 @@ def test_rules_of_another_vocabulary_or_state_are_refused():
     narrow = RULES._replace(begin=lambda tokens, length: length > 1)
     with pytest.raises(ValueError, match="int32, uint32 or float32: cast its leaves"):
         constrained(tiny.markov(4), narrow)
+
+
+def test_a_padded_draft_follows_rules_that_leave_only_what_it_lacks():
+    """Its law is then on ids that it does not know, and the text is the target's."""
+    rules = TokenAutomaton(
+        lambda tokens, length: jnp.zeros_like(length),
+        lambda state, token: state,
+        lambda state, z: jnp.where(jnp.arange(z.shape[-1]) == 5, z, -jnp.inf),
+    )
+    whole, small = (gpt.Config(vocab, 8, 16, 1, 2) for vocab in (6, 5))
+    draft = pad_vocab.pad_vocab(gpt.build(small), 6)
+    drafter = autoregressive.build(constrained(draft, rules), 2)
+    decoder = Decoder(constrained(gpt.build(whole), rules), drafter)
+    params = Params(tiny.weights(whole, 1), tiny.weights(small, 2))
+    prompt = make_prompt([[1, 2]])
+    request = make_request(jax.random.key(0), prompt, 4, make_sampling(1, 1.0))
+    stream = generate.build_stream(decoder, 16)
+    (*_, (state, _)) = stream(params, prompt, request)
+    assert state.tokens[0, :6].tolist() == [1, 2, 5, 5, 5, 5]

@@ -16,7 +16,7 @@ import numpy as np
 
 from specjax.drafters import eagle, eagle3, heads, medusa
 from specjax.models import llama
-from specjax.models.blocks import rms_norm
+from specjax.models.norms import Norm
 from specjax.models.tree_mask import first_slot, parent_indices
 from specjax.types import Hidden, Model
 
@@ -62,7 +62,7 @@ def build() -> Model:
 
 def readout(params, states):
     """Returns logits [..., V] from states [..., D]."""
-    return rms_norm(states) @ params["readout"]
+    return Norm(None, None, "rms", 1e-6)(states) @ params["readout"]
 
 
 def weights(kind: str) -> dict[str, Any]:

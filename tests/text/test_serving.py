@@ -190,3 +190,8 @@ def test_logits_that_are_no_law_end_it():
     lost = params._replace(target=jax.tree.map(lambda x: x * np.nan, params.target))
     with pytest.raises(FloatingPointError, match="token 0 of its text: the target's"):
         list(serving.serve(server, lost, arrivals(False)))
+
+
+def test_a_server_has_a_row():
+    with pytest.raises(ValueError, match=r"^a server has at least one row; got 0$"):
+        serving.build(Decoder(tiny.markov(12)), SLOTS, rows=0)

@@ -9,7 +9,7 @@ from specjax import checkpoints, generate, text, zoo
 from specjax.decode_config import DecodeConfig
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.models import gpt
+from specjax.models import gpt, penalties
 from specjax.step import Decoder
 from specjax.text import programs
 from specjax.types import Params
@@ -67,6 +67,22 @@ def test_a_model_without_a_tokenizer_writes_ids(pair):
     assert got.ids == greedy(pair).ids and got.texts == [None] * len(ids)
     with pytest.raises(ValueError, match="m0 has no tokenizer beside its weights"):
         specjax.stream_text(bare, draft, ids, GAMMA, new_tokens=NEW)
+
+
+def test_no_drafted_token_is_the_target_alone_whatever_drafts(pair):
+    alone = specjax.generate_text(pair[0], None, PROMPTS, new_tokens=NEW)
+    for draft in ("copying", "bigram", pair[1]):
+        got = specjax.generate_text(pair[0], draft, PROMPTS, 0, new_tokens=NEW)
+        assert got.ids == alone.ids and got.calls == alone.calls
+
+
+def test_a_target_that_follows_rules_is_drafted_by_its_first_layers():
+    options = dict(new_tokens=NEW, rules=penalties.build(1.2))
+    alone, got = (
+        specjax.generate_text("code_small", draft, PROMPTS, 2, **options)
+        for draft in (None, "early_exit:1")
+    )
+    assert got.ids == alone.ids
 
 
 # Text.
@@ -236,6 +252,7 @@ BAD = [
     ({"temperature": [1.0] * 3}, "temperature has 3 values for 2 prompts"),
     ({"temperature": 1e-40}, "temperature must be 0, which is argmax, or from"),
     ({"temperature": {}}, "temperature must be a number"),
+    ({"temperature": 10**400}, "temperature must be 0, which is argmax, or from"),
     ({"top_k": [5, 2.5]}, "prompt 1: top_k must be a whole number, at least 1"),
     ({"top_p": (0.5, 0.0)}, "prompt 1: top_p must be in"),
     ({"seed": [0, 2**32]}, "prompt 1: seed must be a whole number from 0 to 42949672"),

@@ -39,6 +39,9 @@ def test_what_was_certified_holds_until_its_file_changes(parts):
     assert guarantees.combine("token", "copying", "adaptive") == "exact law"
     assert guarantees.combine(rule) == f"not certified: {rule}"
     assert guarantees.combine(rule, draft) == f"not certified: {rule}, {draft}"
+    within = f"copying, else {draft}"
+    assert guarantees.combine("token", within) == f"not certified: {draft}"
+    assert guarantees.combine("token", "copying, else code_small") == "exact law"
     guarantees.record(rule, True)
     guarantees.record("token", True)  # ours needs no record
     assert guarantees.combine(rule) == "exact law"
