@@ -259,9 +259,12 @@ def numbers(turns: Sequence[Turn], gamma: int) -> dict:
         float((accepted >= i).sum() / n) if n else None
         for i, n in zip(at, decided, strict=True)
     ]
-    sums = [[sum(getattr(turn, k)) for turn in turns] for k in ("accepted", "tested")]
-    alpha = estimate.counts(*map(np.array, sums)) if decided[0] else None
     asked = by_question(turns)
+    sums = [  # the turns of a question are one conversation
+        [sum(sum(getattr(turn, name)) for turn in each) for each in asked.values()]
+        for name in ("accepted", "tested")
+    ]
+    alpha = estimate.counts(*map(np.array, sums)) if decided[0] else None
     speeds = {
         name: np.array([speed(each, name) for each in asked.values()])
         for name in (ALONE, DRAFTED)

@@ -203,13 +203,14 @@ def oracle(accepted: np.ndarray, c: float, v: np.ndarray) -> float:
     return cost(accepted, accepted, c, v)
 
 
-def gap_share(own: float, best: float, least: float) -> float:
+def gap_share(own: float, best: float, least: float) -> float | None:
     """Returns which share of the gap between the best gamma's cost and the oracle's a
     policy closes.
 
-    A rule with share 1 is the oracle; below 0 it is worse than the best gamma.
+    A rule with share 1 is the oracle; below 0 it is worse than the best gamma. None
+    where there is no gap, as for a draft that is always accepted.
     """
-    return (best - own) / (best - least)
+    return (best - own) / (best - least) if best > least else None
 
 
 def kept_if_sure(sure: np.ndarray, accepted: np.ndarray, bins: int = 16) -> np.ndarray:

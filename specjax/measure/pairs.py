@@ -4,11 +4,13 @@ The models are bundled ones or a user's own (`gin_configs/runs`). Each function 
 a `Measurement`, whose `run` returns plain numbers.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from specjax import decode_config, drafts, fused, native, policies
@@ -28,7 +30,7 @@ from specjax.measure import walltime as bench
 from specjax.measure.lengths import Costs, compare
 from specjax.measure.positions import Positions
 from specjax.measure.row import Measurement, own_files
-from specjax.measure.texts import Protocol, Text, speculate, write
+from specjax.measure.texts import Calls, Protocol, Text, speculate, write
 from specjax.policies import POLICIES
 from specjax.pretrained import files_of
 from specjax.prompts import Prompts
@@ -152,6 +154,9 @@ def lengths(
     """
     for name in adapting:
         policies.find(name)
+    bare = [name.partition(":")[0] for name in adapting]
+    if len({*bare}) < len(bare):
+        raise ValueError(f"a row has each policy once; got {', '.join(adapting)}")
     pair = drafts.pair(target, draft)
     options = {"costs": costs, "gammas": gammas, "adapting": adapting}
     return text_measurement(measure_lengths, pair, protocol, read, options=options)
@@ -297,7 +302,9 @@ def measure_alpha(
     calls = speculate(
         pair, prompts, len(text.start), protocol, chosen, seen=by_position.see
     )
-    each = scoring.estimates(scores, calls, protocol.decode.gamma)
+    each = scoring.estimates(
+        *by_prompt(scores, calls, len(prompts.tokens)), protocol.decode.gamma
+    )
     alpha = each.get("rao_blackwell", each["counts"])
     siblings = pair[1].drafter(protocol.decode.gamma, chosen.draw).siblings
     if protocol.decode.policy != "none" or siblings:  # no chains of gamma tokens
@@ -326,6 +333,25 @@ def measure_alpha(
         measured["same_greedy_texts"] = int(sum(pairs))
         measured |= scoring.alpha_outside_repeats(text, scores)
     return measured
+
+
+def by_prompt(
+    scores: scoring.Scores | None, calls: Calls, prompts: int
+) -> tuple[scoring.Scores | None, Calls]:
+    """Returns the same with the texts of each prompt joined, because these are alike:
+    the units of an error are prompts. Text i continues prompt i modulo their number.
+    """
+    owner = np.arange(len(calls.calls)) % prompts
+    totals = "calls", "accepted", "tested", "tokens"
+    calls = calls._replace(
+        **{
+            name: np.bincount(owner, getattr(calls, name)).astype(int)
+            for name in totals
+        }
+    )
+    if scores is not None:
+        scores = scores._replace(sequence=owner[scores.sequence])
+    return scores, calls
 
 
 def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
@@ -362,10 +388,19 @@ def target_text(
     weights = tuple(provenance.digest(path) for path in files_of(target))
     alone = change(protocol, gamma=0, rule="token", policy="none")
     where = native.in_use(), mesh.layout.value
-    key = target.name, target.dtype, weights, alone, where
+    key = target.name, target.dtype, weights, alone, where, digest_prompts(prompts)
     if not weights or key not in kept:
         kept[key] = write(target, prompts, protocol, chosen)
     return kept[key]
+
+
+def digest_prompts(prompts: Prompts) -> str:
+    """Returns the sha256 of all that texts continue."""
+    digest = hashlib.sha256(repr(prompts.ends).encode())
+    for each in jax.tree.leaves((prompts.tokens, prompts.inputs)):
+        array = np.asarray(each)
+        digest.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def measure_walltime(

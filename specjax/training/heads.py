@@ -191,14 +191,13 @@ def objective(say: Say, goal: Objective) -> Callable[[Any, Lesson], Array]:
     """Returns the loss of a head: (parameters, batch) -> the mean over the tokens of
     the texts, then the weighted mean over turns. Ids that the head cannot propose add
     nothing."""
-    divergence = losses.LOSSES[goal.loss]
 
     def loss(params: Any, lesson: Lesson) -> Array:
         total, weights = jnp.zeros(()), 0.0
         tokens = jnp.maximum(written.scored_positions(lesson.whole.texts).sum(), 1)
         for number, turn in enumerate(say(params, lesson)):
             log_p, log_q, _, counts = compare(turn, lesson)
-            each = divergence(log_p, jnp.where(log_q > -jnp.inf, log_q, log_p))
+            each = losses.divergence(goal.loss, log_p, log_q)
             weight = goal.decay**number
             mean = jnp.sum(each * counts) / tokens
             total, weights = total + weight * mean, weights + weight

@@ -67,9 +67,19 @@ def hybrid(log_p: Array, log_q: Array) -> Array:
     each token.
     """
     share = jax.lax.stop_gradient(jnp.exp(-ADAPTED * alpha(log_p, log_q)))
-    return share * forward_kl(log_p, log_q) + (1 - share) * tvd(log_p, log_q)
+    said = jnp.where(log_q > -jnp.inf, log_q, log_p)
+    return share * forward_kl(log_p, said) + (1 - share) * tvd(log_p, log_q)
 
 
+def divergence(name: str, log_p: Array, log_q: Array) -> Array:
+    """Returns the loss of a name for a draft that may lack ids, of log q = -inf. Such
+    ids add nothing to a divergence, and alpha is that without them."""
+    if name not in BY_ALPHA:
+        log_q = jnp.where(log_q > -jnp.inf, log_q, log_p)
+    return LOSSES[name](log_p, log_q)
+
+
+BY_ALPHA = "tvd", "log_alpha", "hybrid"  # which read alpha
 LOSSES: dict[str, Callable[[Array, Array], Array]] = {
     "kl": forward_kl,
     "reverse_kl": lambda log_p, log_q: forward_kl(log_q, log_p),

@@ -8,7 +8,7 @@ Axes: N texts, L tokens, V vocabulary, K ids of a head.
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,19 +149,19 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     assert setting.generate is not None  # as the command requires
     chosen = Chosen(longest=setting.longest)
     read = prompts.read(setting.generate, target, chosen=chosen)
-    begins = shuffled([[*ids] for ids in read.tokens], setting.recipe.seed)
+    begins = shuffled(unique(read.tokens), setting.recipe.seed)
     apart, rest = split(begins, setting)
     width = -(-max(map(len, begins)) // WIDTH) * WIDTH
     write = target_states.writer(target, reads, setting.new)
 
-    def part(some: list[list[int]], number: int, seed: int) -> Arrays:
+    def part(some: list[list[int]], heat: np.ndarray, number: int, seed: int) -> Arrays:
         key = jax.random.fold_in(root_key(seed), number)
         tokens = np.zeros((len(some), width), np.int32)
         for row, ids in enumerate(some):
             tokens[row, : len(ids)] = ids
         lengths = np.array([len(ids) for ids in some], np.int32)
         prompt = Prompt(jnp.asarray(tokens), jnp.asarray(lengths))
-        return write(key, prompt, temperatures(len(some), setting.greedy_every))
+        return write(key, prompt, heat)
 
     seed, size = 2 * setting.recipe.seed, setting.part
     both = []
@@ -171,9 +171,13 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
         rows = min(size, count)
         full = -(-count // rows) * rows
         whole = [some[i % len(some)] for i in range(full)]
-        cut = [whole[at : at + rows] for at in range(0, full, rows)]
+        heat = temperatures(full, len(some), setting.greedy_every)
+        cut = [slice(at, at + rows) for at in range(0, full, rows)]
         both.append(
-            [partial(part, each, i, seed + number) for i, each in enumerate(cut)]
+            [
+                partial(part, whole[each], heat[each], i, seed + number)
+                for i, each in enumerate(cut)
+            ]
         )
     about = {
         "texts": digest_ids(begins),
@@ -187,12 +191,13 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     return Material(both[0], both[1], about)
 
 
-def temperatures(count: int, greedy_every: int) -> np.ndarray:
+def temperatures(count: int, beginnings: int, greedy_every: int) -> np.ndarray:
     """Returns the temperatures of texts: every `greedy_every`-th has 0, the others have
-    1."""
+    1. Where the beginnings are taken again, others of them have 0."""
     if greedy_every == 0:
         return np.ones(count, int)
-    return (np.arange(count) % greedy_every != 0).astype(int)
+    place = np.arange(count)
+    return ((place + place // beginnings) % greedy_every != 0).astype(int)
 
 
 def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:
@@ -201,7 +206,9 @@ def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     assert setting.data is not None
     read = prompts.read(setting.data, target)
     length, end = setting.recipe.length, [*target.ends[:1]]
-    begins = shuffled([[*ids, *end] for ids in read.tokens], setting.recipe.seed)
+    begins = shuffled(
+        [[*ids, *end] for ids in unique(read.tokens)], setting.recipe.seed
+    )
     apart, rest = split(begins, setting)
     score, both = target_states.scorer(target, reads), []
     size = setting.part
@@ -220,6 +227,11 @@ def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:
         "held_out": len(apart),
     }
     return Material(both[0], both[1], about)
+
+
+def unique(texts: Iterable[Iterable[int]]) -> list[list[int]]:
+    """Returns each text once, so that none is both learnt and held out."""
+    return [*map(list, dict.fromkeys(tuple(map(int, ids)) for ids in texts))]
 
 
 def shuffled(texts: list[list[int]], seed: int) -> list[list[int]]:

@@ -212,11 +212,10 @@ def distillation(
 
     Ids that the draft lacks add nothing to it.
     """
-    divergence = losses.LOSSES[name]
 
     def loss(params: Any, rows: Any) -> Array:
         log_q, _, own = compare(config, params, rows)
-        each = divergence(own.log_p, jnp.where(log_q > -jnp.inf, log_q, own.log_p))
+        each = losses.divergence(name, own.log_p, log_q)
         weight = scored_positions(own.texts)
         return jnp.sum(each * weight) / weight.sum()
 

@@ -67,7 +67,7 @@ def write_alone(
 
 def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> Calls:
     """Returns texts by speculation, which have random numbers of their own, and their
-    calls; calls that an end or limit of a text cuts are not counted.
+    calls; a call that an end of a text cuts is counted whole.
     """
     decoder, params = pair.decoder(setting.K), pair.params(setting.K)
     programs, decoded = generate.build_programs(decoder, pair.slots), []
