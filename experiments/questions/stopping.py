@@ -14,11 +14,11 @@ import numpy as np
 from jax import Array
 
 from experiments.questions.verdict import Question, bootstrap, judge, sum_by_text
-from specjax import fused, probs
+from specjax import fused, native, probs
 from specjax.decode_config import change
 from specjax.measure import lengths
 from specjax.measure.pairs import Pair
-from specjax.measure.texts import Protocol, decode
+from specjax.measure.texts import Protocol, decode, digest_prompts
 from specjax.prompts import Prompts
 from specjax.types import Info, Law, Policy, State
 from specjax.verifiers import lenient
@@ -211,7 +211,8 @@ def measure(
 
     The best gamma is chosen in the other half of the texts.
     """
-    key = pair[0].name, pair[1].name, protocol, WATCHER
+    names = pair[0].name, pair[0].dtype, pair[1].name, native.in_use()
+    key = *names, protocol, WATCHER, digest_prompts(prompts)
     if key not in kept:
         kept[key] = record_run(pair, prompts, protocol)
     it = kept[key]

@@ -37,10 +37,11 @@ def judge(
     undecided. A number that equals the bound without error is killed.
     """
     margin, reach = (bound - value if most else value - bound), CLEAR * (error or 0.0)
-    clear = margin > reach or margin <= -reach
+    clear = margin > reach or margin <= -reach  # neither, where the error is nan
     word = "undecided" if not clear else "survives" if margin > 0 else "killed"
     sign = "<" if value < bound else ">" if value > bound else "="
-    told = f"{value:.2%}" + (f" ± {error:.2%}" if error else "")
+    known = bool(error) and not np.isnan(error)
+    told = f"{value:.2%}" + (f" ± {error:.2%}" if known else "")
     return f"{word}: {what} {told} {sign} {100 * bound:g}%"
 
 
@@ -61,10 +62,14 @@ def bootstrap(
     """Returns a statistic of the sum of `totals` [N, ...] over texts, and its bootstrap
     standard error.
 
-    Texts are drawn with replacement, all numbers of a text together.
+    Texts are drawn with replacement, all numbers of a text together. The error of one
+    text is nan: nothing is known of it.
     """
     count = len(totals)
+    if count < 2:
+        return float(statistic(totals.sum(0))), np.nan
     rng = np.random.default_rng(0)
     weights = rng.multinomial(count, np.full(count, 1 / count), draws)
     again = [statistic(np.tensordot(weight, totals, 1)) for weight in weights]
-    return float(statistic(totals.sum(0))), float(np.std(again, ddof=1))
+    few = (count / (count - 1)) ** 0.5  # a draw of N texts varies by less than N texts
+    return float(statistic(totals.sum(0))), few * float(np.std(again, ddof=1))

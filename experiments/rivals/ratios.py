@@ -6,6 +6,7 @@ Axes: R rounds, G groups of prompts.
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +15,7 @@ from experiments.rivals import turns, worker
 from experiments.rivals.children import Refused
 from experiments.rivals.journal import Call, Journal
 from specjax.measure import timing
+from specjax.theory import speedup
 
 DIGITS = 4  # of seconds in a record
 
@@ -66,21 +68,24 @@ def speed_ratio(
 
 def token_speed_ratio(
     slow: tuple[np.ndarray, np.ndarray], fast: tuple[np.ndarray, np.ndarray], name: str
-) -> dict[str, float | tuple[float, float]]:
-    """Returns the ratio of the times per token.
+) -> dict[str, Any]:
+    """Returns the ratio of the times per token, with its 95 % interval and its error
+    over texts, each timed in every round.
 
     Args:
         slow, fast: seconds [R, G] and tokens [G] of each.
     """
-    columns = []
-    for seconds, tokens in (slow, fast):
-        columns += [seconds.ravel(), np.tile(tokens, len(seconds))]
-
-    def speed_ratio(*sums: np.ndarray) -> float:
-        slow, of_slow, fast, of_fast = (each.sum() for each in sums)
-        return float(slow / of_slow / (fast / of_fast))
-
-    return with_interval(name, speed_ratio, tuple(columns))
+    above, below = [], []
+    for (seconds, tokens), over, under in ((slow, above, below), (fast, below, above)):
+        several = len(tokens) > 1  # of one text, its rounds are the units
+        over.append(seconds.mean(0) if several else seconds[:, 0])
+        under.append(tokens if several else np.tile(tokens, len(seconds)))
+    value, error = speedup.ratio(above, below)
+    return {
+        name: value,
+        f"{name}_ci": speedup.interval(value, error, len(above[0])),
+        f"{name}_se": None if error is None else value * error,
+    }
 
 
 def time_numbers(

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import probs
+from specjax import native, probs
 from specjax.checkpoints import Pretrained
 from specjax.decode_config import change
 from specjax.drafts.source import DraftSource
-from specjax.measure.texts import Protocol, decode
+from specjax.measure.texts import Protocol, decode, digest_prompts
 from specjax.policies.confidence import WIDTHS
 from specjax.prompts import Prompts
 from specjax.runtime import hosts
@@ -137,7 +137,8 @@ def compare(
 
     def run_policy(policy: str) -> Run:
         changed = change(protocol, policy=policy)
-        key = pair[0].name, pair[1].name, changed
+        names = pair[0].name, pair[0].dtype, pair[1].name, native.in_use()
+        key = *names, changed, digest_prompts(prompts)
         if key not in kept:
             kept[key] = run(pair, prompts, count, changed, kernels)
         return kept[key]

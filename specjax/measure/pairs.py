@@ -4,13 +4,11 @@ The models are bundled ones or a user's own (`gin_configs/runs`). Each function 
 a `Measurement`, whose `run` returns plain numbers.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from specjax import decode_config, drafts, fused, native, policies
@@ -30,7 +28,14 @@ from specjax.measure import walltime as bench
 from specjax.measure.lengths import Costs, compare
 from specjax.measure.positions import Positions
 from specjax.measure.row import Measurement, own_files
-from specjax.measure.texts import Calls, Protocol, Text, speculate, write
+from specjax.measure.texts import (
+    Calls,
+    Protocol,
+    Text,
+    digest_prompts,
+    speculate,
+    write,
+)
 from specjax.policies import POLICIES
 from specjax.pretrained import files_of
 from specjax.prompts import Prompts
@@ -392,15 +397,6 @@ def target_text(
     if not weights or key not in kept:
         kept[key] = write(target, prompts, protocol, chosen)
     return kept[key]
-
-
-def digest_prompts(prompts: Prompts) -> str:
-    """Returns the sha256 of all that texts continue."""
-    digest = hashlib.sha256(repr(prompts.ends).encode())
-    for each in jax.tree.leaves((prompts.tokens, prompts.inputs)):
-        array = np.asarray(each)
-        digest.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
-    return digest.hexdigest()
 
 
 def measure_walltime(

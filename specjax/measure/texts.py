@@ -3,6 +3,7 @@
 Axes: N sequences, B rows of a batch, L tokens.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -293,6 +294,15 @@ def max_sequences(prompts: Prompts, protocol: Protocol) -> int:
 def width(prompts: Prompts) -> int:
     """Returns the length of the task's longest prompt, the width of all batches."""
     return max(map(len, prompts.tokens))
+
+
+def digest_prompts(prompts: Prompts) -> str:
+    """Returns the sha256 of all that texts continue."""
+    digest = hashlib.sha256(repr(prompts.ends).encode())
+    for each in jax.tree.leaves((prompts.tokens, prompts.inputs)):
+        array = np.asarray(each)
+        digest.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def take(prompts: Prompts, index: Sequence[int], narrow: bool = False) -> Prompt:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from specjax.measure import lengths, scoring, siblings
+from specjax.measure import lengths, pairs, scoring, siblings, texts
 from specjax.measure.scoring import RUN, Scores
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
@@ -158,3 +158,22 @@ def test_every_length_costs_what_its_counts_say():
     costs = lengths.Costs(0.3, 0.1)
     dear = lengths.compare(pair, prompts, protocol, costs=costs, **options)
     assert len(kept) == 4 and dear["gamma_2_cost"] > told["gamma_2_cost"]
+
+
+def test_texts_of_one_prompt_are_one_unit_of_an_error():
+    """Five texts continue two prompts: text i continues prompt i modulo 2."""
+    sequence = np.repeat(np.arange(5), 2)
+    scores = Scores(*[np.arange(10.0)] * 3, sequence)
+    totals = [np.arange(1, 6) * 10**i for i in range(4)]
+    joined, calls = pairs.by_prompt(scores, texts.Calls(*totals, []), 2)
+    assert joined.sequence.tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 0, 0]
+    assert [x.tolist() for x in calls[:4]] == [[9 * 10**i, 6 * 10**i] for i in range(4)]
+    assert pairs.by_prompt(None, calls, 7)[1].calls.tolist() == [9, 6]
+
+
+def test_texts_are_kept_by_what_they_continue():
+    one = Prompts([[1, 2], [3]])
+    other = Prompts([[1], [2, 3]])
+    digests = {texts.digest_prompts(each) for each in (one, other, Prompts([[1, 2]]))}
+    assert len(digests) == 3
+    assert texts.digest_prompts(Prompts([[1, 2], [3]])) in digests

@@ -163,7 +163,16 @@ def test_a_trained_head_is_read_back_exactly(desk, head):
 
 @pytest.mark.parametrize(("every", "wanted"), [(0, "1111"), (1, "0000"), (3, "0110")])
 def test_one_text_in_so_many_is_greedy(every, wanted):
-    assert train_draft.temperatures(4, every).tolist() == [*map(int, wanted)]
+    assert train_draft.temperatures(4, 9, every).tolist() == [*map(int, wanted)]
+
+
+def test_beginnings_that_come_again_have_the_other_temperature():
+    assert train_draft.temperatures(8, 4, 2).tolist() == [0, 1, 0, 1, 1, 0, 1, 0]
+
+
+def test_each_text_is_learnt_or_held_out():
+    texts = [[1, 2], [3], [1, 2], [3], [4]]
+    assert train_draft.unique(map(np.array, texts)) == [[1, 2], [3], [4]]
 
 
 def kill_at(call, build):

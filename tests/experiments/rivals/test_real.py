@@ -159,6 +159,17 @@ def test_ratios_are_of_seconds_a_token():
     fast = np.array([[1.0, 1.0], [1.0, 1.0]]), np.array([3, 3])
     ratio = ratios.token_speed_ratio(slow, fast, "over_x")
     assert ratio["over_x"] == pytest.approx(6) and ratio["over_x_se"] < 1e-9
+    # Twelve rounds of two texts say no more of other texts than one round.
+    one = np.array([[4.0, 9.0]]), np.array([2, 4])
+    again = np.repeat(one[0], 12, axis=0), one[1]
+    for slower in (one, again):
+        ratio = ratios.token_speed_ratio(slower, fast, "over_x")
+        assert ratio["over_x_se"] == pytest.approx(1 / 3)
+    rounds = np.array([[1.0], [1.1], [0.9]]), np.array([3])
+    ratio = ratios.token_speed_ratio(rounds, rounds, "over_x")
+    assert ratio["over_x"] == 1 and ratio["over_x_se"] == 0
+    single = np.array([[1.0]]), np.array([3])
+    assert ratios.token_speed_ratio(single, rounds, "x")["x_ci"] is None
 
 
 def test_prompts_are_cut_to_a_length_and_padded_on_the_left():

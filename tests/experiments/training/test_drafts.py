@@ -62,6 +62,23 @@ def test_gradients_are_those_of_the_closed_forms(name):
     np.testing.assert_allclose(jax.grad(loss)(z), expected, atol=1e-4)
 
 
+def test_ids_that_a_draft_lacks_are_not_accepted():
+    """Of a divergence they are left out."""
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.0, 0.6, 0.4])
+    with np.errstate(divide="ignore"):
+        log_p, log_q = np.log(p), np.log(q)
+    kl = (p[1:] * np.log(p[1:] / q[1:])).sum()
+    share = np.exp(-losses.ADAPTED * 0.5)
+    for name, wanted in (
+        ("kl", kl),
+        ("tvd", 0.5),
+        ("log_alpha", -np.log(0.5)),
+        ("hybrid", share * kl + (1 - share) * 0.5),
+    ):
+        got = losses.divergence(name, jnp.asarray(log_p), jnp.asarray(log_q))
+        assert got == pytest.approx(wanted, rel=1e-5)
+
+
 CONFIG = gpt.Config(V, 8, 16, 1, 2)
 
 
