@@ -299,7 +299,7 @@ def width(prompts: Prompts) -> int:
 def digest_prompts(prompts: Prompts) -> str:
     """Returns the sha256 of all that texts continue."""
     digest = hashlib.sha256(repr(prompts.ends).encode())
-    for each in jax.tree.leaves((prompts.tokens, prompts.inputs)):
+    for each in (*prompts.tokens, *(prompts.inputs or ())):
         array = np.asarray(each)
         digest.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
     return digest.hexdigest()
