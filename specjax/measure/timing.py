@@ -19,6 +19,7 @@ from specjax.runtime import hosts, progress
 Key = TypeVar("Key")  # of a program
 RESAMPLES = 1000
 LEVEL = 0.95  # of the intervals
+ON_A_GPU = 2  # unmeasured runs once all programs are compiled
 
 
 def time_in_turns(
@@ -28,20 +29,23 @@ def time_in_turns(
     *,
     warm: Iterable[Callable] | None = None,
     after: Callable[[dict[Key, np.ndarray]], None] | None = None,
-    again: int = 0,
+    again: int | None = None,
 ) -> dict[Key, np.ndarray]:
     """Runs all programs in each of `rounds` rounds, after a first run that is not
     measured.
 
-    again: additional unmeasured runs, once all programs are compiled. A GPU needs two:
-    XLA discards all CUDA graphs whenever it compiles, launches kernels one by one in
-    the run after that, and records the graphs again in the next.
+    again: additional unmeasured runs, once all programs are compiled; None is the two
+    that a GPU needs, and none elsewhere. XLA discards all CUDA graphs whenever it
+    compiles, launches kernels one by one in the run after that, and records the graphs
+    again in the next.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1; got {rounds}")
     first = list(programs.values() if warm is None else warm)
     for program in progress.track(first, f"{label}: compile"):
         jax.block_until_ready(program())
+    if again is None:
+        again = ON_A_GPU if jax.default_backend() == "gpu" else 0
     for program in again * first:
         jax.block_until_ready(program())
     seconds = {name: np.zeros(rounds) for name in programs}

@@ -18,11 +18,11 @@ from experiments.papers.wagner.runs import (
 from experiments.tasks import Task
 from specjax import generate
 from specjax.keys import root_key
-from specjax.measure import costs, timing
+from specjax.measure import costs
 from specjax.measure.texts import Calls, count_calls
 from specjax.runtime import progress
 from specjax.text.streaming import continuation
-from specjax.theory import closed_forms
+from specjax.theory import closed_forms, speedup
 from specjax.types import Prompt, Request
 
 ALONE, SPECULATIVE = 0, 1  # streams of coins, so that the two ways are independent
@@ -131,14 +131,14 @@ def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
         each[way] = costs.decode(pair, setting.K if gamma else 0), batches
     measured = measure_in_turns(each, "whole texts")
 
-    def speed(*four: np.ndarray) -> float:
-        a, m, b, n = (part.sum() for part in four)
-        return float((a / m) / (b / n))
-
-    four = [measured[way][key] for way in WAYS for key in ("seconds", "tokens")]
-    token_ms = {
-        f"token_ms_{way}": 1e3 * float(it["seconds"].sum() / it["tokens"].sum())
-        for way, it in measured.items()
-    }
-    interval = timing.interval(speed, tuple(four))
-    return token_ms | {"speed": speed(*four), "speed_interval": interval}
+    numbers: dict = {}
+    for way, it in measured.items():
+        seconds, tokens = it["seconds"].sum(), it["tokens"].sum()
+        numbers[f"token_ms_{way}"] = 1e3 * float(seconds / tokens)
+        numbers[f"timed_tokens_{way}"] = int(tokens)  # the ways write different texts
+    alone, drafted = measured.values()
+    value, error = speedup.ratio(
+        [alone["seconds"], drafted["tokens"]], [alone["tokens"], drafted["seconds"]]
+    )
+    interval = speedup.interval(value, error, len(places))
+    return numbers | {"speed": value, "speed_interval": interval}
