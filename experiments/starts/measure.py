@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import numpy as np
 
@@ -114,7 +115,7 @@ def measure_folder(
     heads = max(setting.dim // HEAD, 1)
     sizes = setting.dim, MLP * setting.dim, setting.layers, heads, heads, HEAD
     config = llama.Config(model.vocab, *sizes)
-    params = llama.init_params(jax.random.key(0), config)
+    params = nn.meta.unbox(llama.init_params(jax.random.key(0), config))
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "folder"
         checkpoints.save(folder, (config, params))
