@@ -119,7 +119,8 @@ def measure_folder(
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "folder"
         checkpoints.save(folder, (config, params))
-        shutil.copy(model.tokenizer_file, folder / "tokenizer.json")
+        name = f"tokenizer{model.tokenizer_file.suffix}"
+        shutil.copy(model.tokenizer_file, folder / name)
         return measure_pair(str(folder), draft, setting)
 
 
