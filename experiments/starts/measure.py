@@ -50,7 +50,7 @@ class StartSetting(NamedTuple):
 
     rounds: int = 3
     new_tokens: int = 64
-    layers: int = 15
+    layers: int = 13
     dim: int = 768
 
     def check(self) -> None:
