@@ -347,13 +347,8 @@ def by_prompt(
     the units of an error are prompts. Text i continues prompt i modulo their number.
     """
     owner = np.arange(len(calls.calls)) % prompts
-    totals = "calls", "accepted", "tested", "tokens"
-    calls = calls._replace(
-        **{
-            name: np.bincount(owner, getattr(calls, name)).astype(int)
-            for name in totals
-        }
-    )
+    joined = (np.bincount(owner, x).astype(int) for x in calls[:4])
+    calls = Calls(*joined, calls.texts)
     if scores is not None:
         scores = scores._replace(sequence=owner[scores.sequence])
     return scores, calls
