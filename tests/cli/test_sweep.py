@@ -90,6 +90,27 @@ def test_a_stopped_sweep_ends_its_workers_and_takes_over_what_they_left(rows, tm
     assert sorted(ran) == ["calm", "hit", "hit"]  # once killed; neither is done twice
 
 
+def test_a_copy_that_a_stopped_sweep_left_is_not_a_new_record(rows, tmp_path):
+    tasks = sweep.Tasks(Dying(0), tmp_path / "out")
+    assert [good for *_, good in sweep.measure_rows(tasks, [rows["calm"]], 1)] == [True]
+    tasks.begin(rows["calm"])  # and then it is stopped
+    assert tasks.part(rows["calm"]).exists()
+    ends = [*sweep.measure_rows(tasks._replace(again=True), [rows["calm"]], 1)]
+    assert [good for *_, good in ends] == [True]
+    assert (tmp_path / "ran").read_text().split() == ["calm", "calm"]
+
+
+def test_a_damaged_file_of_records_is_told_before_any_row_is_measured(
+    tmp_path, refused, monkeypatch
+):
+    monkeypatch.setattr(workers, "make_launcher", None)
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "t.gin").write_text(GRID)
+    (tmp_path / "t.jsonl").write_text('{"row": "slow"}\n{"row"\n{"row": "fast"}\n')
+    said = refused(sweep.main, [tmp_path / "t", "--out", tmp_path])
+    assert f"{tmp_path}/t.jsonl, line 2: not a record" in said
+
+
 def test_what_cannot_be_swept_is_one_line(tmp_path, refused):
     (tmp_path / "empty").mkdir()
     for asked, said in (
