@@ -16,6 +16,7 @@ class OtherTokens(ValueError):
 
 
 WINDOW = "window:"  # of a cache, and then how many tokens
+MOST = 2**30  # tokens, below which a window is: slots are counted in int32
 RENAMED = 0.01  # of a vocabulary's tokens, which a fine-tuned model may call otherwise
 
 
@@ -98,7 +99,8 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
     "int8": keys and values in eight bits (`models.int8_cache`); where rounding decides,
     a number may become either of two integers, depending on how many tokens a call has.
     "window:128": every layer sees only the last 128 tokens, which a Llama may not have
-    been trained for. Raises ValueError for a family that has only one kind of cache.
+    been trained for. Raises ValueError for a family that has only one kind of cache,
+    and for a window where layers have a narrower one, or one with positions of its own.
     """
     if cache is None:
         return model
@@ -115,6 +117,13 @@ def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
             f"{model.name} is a {model.family}, which has no such cache: leave out"
             f" cache={cache!r}, or name {needs}"
         )
+    if cache.startswith(WINDOW):
+        narrower = config.local and fields["window"] > config.window
+        if narrower or config.local_rotation is not None:
+            raise ValueError(
+                f"{model.name} has windows of {config.window} tokens of its own: leave"
+                f" out cache={cache!r}"
+            )
     config = config._replace(**fields)
     name = f"{model.name}, {cache} cache"
     return model._replace(name=name, config=config, model=families.build(config))
@@ -142,10 +151,12 @@ def with_taps(model: Pretrained, taps: tuple[int, ...]) -> Pretrained:
 def check_cache(cache: str | None) -> None:
     """Raises ValueError for a name that is not a cache."""
     size = (cache or "").removeprefix(WINDOW)
-    if cache in int8_cache.KINDS or (size != cache and size.isdecimal() and int(size)):
+    counts = size != cache and size.isdecimal() and len(size) <= len(str(MOST))
+    if cache in int8_cache.KINDS or (counts and 0 < int(size) < MOST):
         return
     raise ValueError(
-        f"unknown cache {cache!r}: it is int8, or a window such as {WINDOW}128"
+        f"unknown cache {reprlib.repr(cache)}: it is int8, or a window of fewer than"
+        f" 2**30 tokens, such as {WINDOW}128"
     )
 
 

@@ -48,15 +48,18 @@ def measure(
     for group, each in groups.items():
         each["row"] += f", {group}"
     saved = saving.append_all(flags, groups.values())
-    if flags.specdec is not None and hosts.is_first():
-        reader = use_tokenizer(pair.target, flags.tokenizer).tokenizer
-        configuration = specdec.configuration(vars(flags), groups[ALL]["provenance"])
-        specdec.write(flags.specdec, turns, reader.decode, configuration)
     if flags.json:
         console.print_json({"groups": groups})
     else:
         report(rows)
     saving.tell_where(flags, saved)
+    if flags.specdec is not None and hosts.is_first():
+        with parser.report_errors():
+            target = use_tokenizer(pair.target, flags.tokenizer)
+            reader = specdec.find_tokenizer(target)
+            of_all = groups[ALL]["provenance"]
+            configuration = specdec.configuration(vars(flags), of_all)
+            specdec.write(flags.specdec, turns, reader.decode, configuration)
     return int(not saved)
 
 

@@ -15,7 +15,7 @@ from jax import Array
 from specjax import finite
 from specjax.cli import report as pages
 from specjax.cli.saving import Saving, print_line, record
-from specjax.measure import costs, forecast, rows, scoring, verdict, walltime
+from specjax.measure import costs, forecast, jsonl, rows, scoring, verdict, walltime
 from specjax.measure.pairs import ONE_GAMMA
 from specjax.measure.texts import (
     Protocol,
@@ -86,16 +86,24 @@ def measure(
     return int(not (saved and write_page(flags, whole)))
 
 
+def check_rows(flags: argparse.Namespace) -> None:
+    """Raises ValueError, before anything is measured, for a row of --out that the page
+    of --report cannot show."""
+    shows = flags.report is not None and flags.out is not None
+    if shows and jsonl.read(Path(flags.out)):
+        rows.read(Path(flags.out))
+
+
 def write_page(flags: argparse.Namespace, record: dict) -> bool:
     """Returns False if a page was asked for and could not be written, else True.
 
     The page shows all rows of --out."""
     if flags.report is None:
         return True
-    before = {} if flags.out is None else rows.read(Path(flags.out))
     try:
+        before = {} if flags.out is None else rows.read(Path(flags.out))
         pages.write(flags.report, before | {record["row"]: record})
-    except OSError as error:
+    except (OSError, ValueError) as error:
         print(f"no page was written: {error}", file=sys.stderr)
         return False
     print_line(flags, f"drawn in {ascii(str(flags.report))[1:-1]}")

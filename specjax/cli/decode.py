@@ -31,6 +31,7 @@ from specjax.cli.texts_folder import (
     missing_blocks,
     prepare,
     read_setting,
+    remove_parts,
 )
 from specjax.decode_config import setting_type
 from specjax.drafts.source import DraftSource
@@ -92,6 +93,7 @@ def decode_blocks(
         return workers.submit(launcher, work, setting, block)
 
     if is_joined(setting, every):
+        remove_parts(setting.folder)
         print(f"texts: {path}, as before")
     else:
         with console.handle_stops(lambda: "start the same command again to continue"):
@@ -145,9 +147,10 @@ def check_models(setting: Setting) -> tuple[Pretrained, tuple[Path, ...]]:
 
 
 def read_text(name: str) -> str:
-    """Returns the text in a file. Raises ValueError for a file that is not text."""
+    """Returns the text in a file, without a byte order mark. Raises ValueError for a
+    file that is not text."""
     try:
-        return Path(name).read_text("utf-8")
+        return Path(name).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{name} cannot be read: {error}") from None
 
@@ -163,7 +166,7 @@ def make_parser() -> console.Parser:
     about = __doc__.split("\n")[0]
     parser = console.Parser(prog="specjax decode", description=about)
     add = parser.add_argument
-    of_file = f"JSON lines: {shared.PROMPT}"
+    of_file = f"JSON lines: {shared.TEXT_PROMPT}"
     add("prompts", type=Path, metavar="PROMPTS.jsonl", help=of_file)
     of_out = "a folder that all workers see"
     add("--out", dest="folder", type=Path, required=True, metavar="DIR", help=of_out)

@@ -76,12 +76,14 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 def choose(flags: argparse.Namespace) -> DemoPair:
     """Returns the pair that the flags name, with the typed prompt or recording if any.
 
-    Raises ValueError for a pair that is named twice."""
+    Raises ValueError for a pair that is named twice, and for two inputs."""
     if flags.pair and (flags.target or flags.draft or flags.models_dir):
         raise ValueError(
             "--pair names target and draft: leave --target, --draft and --models_dir"
             " out"
         )
+    if flags.audio is not None and flags.prompt is not None:
+        raise ValueError("--audio stands in place of a prompt: leave --prompt out")
     pair = PAIRS[flags.pair or ("code" if flags.audio is None else "speech")]
     if flags.models_dir is not None:
         pair = pair._replace(target=PAIR[0], draft=PAIR[1])

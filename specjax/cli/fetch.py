@@ -28,14 +28,17 @@ def main(argv: list[str] | None = None) -> int:
     if unknown:
         names = ", ".join(published.MODELS)
         parser.error(f"there is no model {unknown[0]}: choose one of {names}")
-    with parser.report_errors(), console.redirect_output(flags.json):
-        for name in models:
-            print(f"{name}: {published.fetch(name, flags.folder)}")
-    shown = models or published.MODELS
-    if flags.json:
-        console.print_json({"models": [*map(entry, shown)]})
-    elif not models:
-        print("\n".join(map(line, shown)))
+    if flags.folder is not None and not models:
+        parser.error("--from is for the files of a model: name one before --from")
+    with parser.report_errors():
+        with console.redirect_output(flags.json):
+            for name in models:
+                print(f"{name}: {published.fetch(name, flags.folder)}")
+        shown = models or published.MODELS
+        if flags.json:
+            console.print_json({"models": [*map(entry, shown)]})
+        elif not models:
+            print("\n".join(map(line, shown)))
     return 0
 
 

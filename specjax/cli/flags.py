@@ -28,8 +28,9 @@ from specjax.runtime.console import Parser, checked_text
 from specjax.speech import spoken_prompts
 
 OWN = "your own, my_module:its_name"
-PROMPT = '{"prompt": text}, {"tokens": [ids]}, {"messages": [...]}, {"turns": [text,'
-PROMPT += ' ...]} or {"audio": file}'
+PROMPT = '{"prompt": text}, {"tokens": [ids]}, {"messages": [...]}'
+TEXT_PROMPT = f'{PROMPT} or {{"turns": [text]}}'  # where no recording is read
+PROMPT += ', {"turns": [text, ...]} or {"audio": file}'
 DTYPES = ("float32", "bfloat16", "int8", "int8_dynamic")
 OF_DTYPE = (
     "dtype of weights, activations and cache; int8: only the weights, the rest in"

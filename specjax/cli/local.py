@@ -6,6 +6,7 @@ prints."""
 
 import contextlib
 import glob
+import itertools
 import os
 import pickle
 import signal
@@ -21,6 +22,8 @@ from typing import Any, NamedTuple
 from specjax.runtime import writing
 
 DEVICES = "/dev/nvidia[0-9]*"
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # a variable: numbers or names, joined by commas
+LATE = "it took longer than --minutes allows"
 GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 
 
@@ -42,8 +45,7 @@ class Local(NamedTuple):
         writing.write_whole(task, pickle.dumps((function, arguments)))
         command = [sys.executable, "-m", "specjax.cli.local", str(task)]
         devices = self.devices()
-        numbers = ",".join(map(str, devices))
-        visible = {"CUDA_VISIBLE_DEVICES": numbers} if devices else {}
+        visible = {VISIBLE: ",".join(devices)} if devices else {}
         with task.with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(
                 command,
@@ -53,27 +55,43 @@ class Local(NamedTuple):
                 stderr=log,
                 start_new_session=True,
             )
-        job = Job(process, task, time.monotonic() + 60 * self.minutes, devices)
+        job = Job(process, task, time.monotonic() + 60 * self.minutes, devices, [])
         self.running.append(job)
         return job
 
-    def devices(self) -> list[int]:
-        """Returns the numbers of the GPUs that the next worker gets."""
+    def devices(self) -> list[str]:
+        """Returns the numbers or names of the GPUs that the next worker gets."""
         busy = {n for job in self.running if not job.done() for n in job.devices}
-        every = range(len(glob.glob(DEVICES)))
-        return sorted(every, key=lambda number: number in busy)[: self.gpus or 0]
+        every = visible_gpus()
+        if every is None:
+            every = [str(number) for number in range(len(glob.glob(DEVICES)))]
+        return sorted(every, key=lambda name: name in busy)[: self.gpus or 0]
+
+
+def visible_gpus() -> list[str] | None:
+    """Returns the GPUs that CUDA_VISIBLE_DEVICES names, None where it is not set.
+
+    As for CUDA, a negative number ends the list."""
+    if (named := os.environ.get(VISIBLE)) is None:
+        return None
+    names = filter(None, map(str.strip, named.split(",")))
+    return [*itertools.takewhile(lambda name: not name.startswith("-"), names)]
 
 
 class Job(NamedTuple):
-    """A worker. until: its deadline by `time.monotonic`. devices: its GPUs."""
+    """A worker. until: its deadline by `time.monotonic`. devices: its GPUs. why: what
+    it was ended for, if its launcher ended it."""
 
     process: subprocess.Popen
     task: Path
     until: float
-    devices: list[int]
+    devices: list[str]
+    why: list[str]
 
     def done(self) -> bool:
+        """Returns whether the worker has ended, as it must by its deadline."""
         if self.process.poll() is None and time.monotonic() > self.until:
+            self.why.append(LATE)
             self.cancel(check=False)
         return self.process.poll() is not None
 
@@ -86,6 +104,8 @@ class Job(NamedTuple):
         if answer.exists():
             return pickle.loads(answer.read_bytes())
         code, log = self.process.wait(), self.task.with_suffix(".log")
+        if self.why:
+            raise RuntimeError(self.why[0])
         how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
         last_line = log.read_text("utf-8", "replace").strip().rpartition("\n")[2]
         raise RuntimeError(": ".join(filter(None, [how, last_line])))

@@ -26,6 +26,7 @@ from specjax.measure.provenance import digest
 from specjax.measure.provenance import inputs as inputs_of
 from specjax.measure.row import own_files, versions
 from specjax.measure.texts import width
+from specjax.pretrained import use_tokenizer
 from specjax.prompts import Prompts, questions
 from specjax.prompts.questions import Chosen
 from specjax.runtime import console, hosts, mesh
@@ -86,11 +87,14 @@ def prepare(
             specdec.prepare(flags.specdec)
         saving.prepare()
         pages.prepare(flags.report)
+        by_gamma.check_rows(flags)
         pair = shared.load_pair((flags.target, flags.draft), flags.dtype, flags.cache)
         chosen = Chosen(flags.per_category, flags.longest)
         chosen = chosen._replace(unique=is_benchmark(flags), by=flags.by)
         read = dict(chosen=chosen, answer=flags.tokens)
         (target, draft), prompts = shared.read_case(flags, pair, **read)
+        if flags.specdec is not None:
+            specdec.find_tokenizer(use_tokenizer(target, flags.tokenizer))
         own = own_files(flags.rule, flags.policy)
         files = [*pair_files(target, draft), *own, Path(flags.data)]
         saving.inputs = inputs_of(files)

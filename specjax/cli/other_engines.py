@@ -20,7 +20,7 @@ from specjax.pretrained import Pretrained, files_of, use_tokenizer
 from specjax.runtime import console, progress
 from specjax.runtime.console import Parser
 
-UNREAD = "draft", "rule", "policy", "data", "gammas", "tokens", "batch", "kernels"
+UNREAD = "draft rule policy data gammas tokens batch mesh kernels".split()
 CAUSES = "Likely causes: another chat template or special tokens, other weights,"
 CAUSES += " quantisation or dtype\n(try --dtype bfloat16), penalties or other sampling."
 

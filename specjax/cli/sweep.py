@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with parser.report_errors(ValueError):
             provenance.check_clean(chosen.out)
             every = configs.all_rows(rows)
+            check_records(chosen.out, every)
             launcher = workers.make_launcher(chosen, folder / "workers")
             stack.enter_context(locks.lock_folder(folder))
         tasks = Tasks(launcher, chosen.out, chosen.attempts, chosen.again)
@@ -58,6 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(bool(failed))
 
 
+def check_records(out: Path, rows: Sequence[RowFile]) -> None:
+    """Raises ValueError for a file of records that cannot be read or appended to."""
+    for table in dict.fromkeys(row.table for row in rows):
+        path = out / f"{table}.jsonl"
+        jsonl.prepare(path)
+        jsonl.read(path)
+
+
 class Tasks(NamedTuple):
     """The launcher of rows, the folder of records, and how often a row is tried."""
 
@@ -73,8 +82,12 @@ class Tasks(NamedTuple):
     def begin(self, row: RowFile) -> Any:
         """Starts a row and returns its job.
 
-        An earlier record of the row is copied along, and kept if it is still valid."""
+        An earlier record of the row is copied along, and kept if it is still valid. If
+        rows are measured again it is not, and a copy that a stopped command left is
+        removed."""
         part, old = self.part(row), find_record(self.out / f"{row.table}.jsonl", row)
+        if self.again and old is not None and find_record(part, row) == old:
+            shutil.rmtree(part.parent)
         if old is not None and not part.exists() and not self.again:
             jsonl.append(part, old)
         return workers.submit(self.launcher, work, command(row, part.parent))

@@ -136,6 +136,12 @@ def finish(setting: Setting) -> int:
     joined = {"joined": [block.digest for block in every]}
     whole = json.dumps(describe(setting) | joined)
     writing.write_whole(setting.folder / SETTING, [whole])
-    for name in ("blocks", "workers"):
-        shutil.rmtree(setting.folder / name, ignore_errors=True)
+    remove_parts(setting.folder)
     return count
+
+
+def remove_parts(folder: Path) -> None:
+    """Removes the blocks and the files of workers, which are of no use once all texts
+    are in one file."""
+    for name in ("blocks", "workers"):
+        shutil.rmtree(folder / name, ignore_errors=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from specjax import pretrained, zoo
 from specjax.cli import flags as shared
 from specjax.runtime import console
-from specjax.training.draft_kinds import RATES, Sizes
+from specjax.training.draft_kinds import RATES, READ, Sizes
 from specjax.training.heads import Objective
 from specjax.training.losses import LOSSES
 
@@ -64,6 +64,11 @@ def make_setting(chosen: argparse.Namespace) -> "Setting":
     from specjax.training.loop import Recipe
     from specjax.training.train_draft import Setting
 
+    flags = vars(chosen)
+    for name in Sizes._fields:
+        if name not in (*READ[chosen.kind], "dtype") and flags[name] is not None:
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag} is not for --kind {chosen.kind}: leave it out")
     if (chosen.data is None) == (chosen.generate is None):
         raise ValueError("name either --generate FILE or --data FILE")
     if chosen.warmup + chosen.fall > chosen.steps:
@@ -71,7 +76,6 @@ def make_setting(chosen: argparse.Namespace) -> "Setting":
             f"--warmup {chosen.warmup} and --fall {chosen.fall} must fit into --steps"
             f" {chosen.steps}"
         )
-    flags = vars(chosen)
     sizes = {name: flags[name] for name in Sizes._fields if name in flags}
     taps = None if chosen.taps is None else tuple(chosen.taps)
     recipe = Recipe(
@@ -116,7 +120,10 @@ def make_parser() -> console.Parser:
     add("--kind", choices=RATES, default="eagle3", help=f"{of_kind}; %(default)s")
     of_beginnings = "the target goes on from these beginnings: JSON lines,"
     add(
-        "--generate", type=Path, metavar="FILE", help=f"{of_beginnings} {shared.PROMPT}"
+        "--generate",
+        type=Path,
+        metavar="FILE",
+        help=f"{of_beginnings} {shared.TEXT_PROMPT}",
     )
     add("--data", type=Path, metavar="FILE", help="it reads these texts, likewise")
     add(

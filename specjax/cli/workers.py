@@ -16,13 +16,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from specjax.cli import environment
-from specjax.cli.local import Local
+from specjax.cli.local import Local, visible_gpus
 from specjax.runtime import console
 
 LAUNCHERS = ("local", "slurm", "ray")
 KILLED = (137, 143)  # what a shell makes of SIGKILL and SIGTERM
 GPUS = "/dev/nvidia[0-9]*", "/dev/dxg"  # the latter in Windows
 POLL = 0.2  # seconds
+# Flags that a launcher does not read.
+UNREAD: dict[str, tuple[str, ...]] = {
+    "local": ("cpus", "partition", "address"),
+    "slurm": ("address",),
+    "ray": ("partition",),
+}
 NEEDS = {"slurm": {"submitit": "sweep"}, "ray": {"ray": "ray"}}  # library, its extra
 Task = TypeVar("Task")
 
@@ -59,6 +65,9 @@ def add(parser: argparse.ArgumentParser, what: str) -> None:
 def check(chosen: argparse.Namespace) -> None:
     """Raises ValueError where `make_launcher` would fail, as far as that is known
     beforehand."""
+    for name in UNREAD[chosen.on]:
+        if getattr(chosen, name) is not None:
+            raise ValueError(f"--{name} is not for --on {chosen.on}: leave it out")
     for library, extra in NEEDS.get(chosen.on, {}).items():
         if find_spec(library) is None:
             raise ValueError(
@@ -69,7 +78,8 @@ def check(chosen: argparse.Namespace) -> None:
             "there is no sbatch here: write --on local, or start the command on a"
             " machine that submits to Slurm"
         )
-    if chosen.on == "local" and chosen.gpus and not any(map(glob.glob, GPUS)):
+    none = visible_gpus() == [] or not any(map(glob.glob, GPUS))
+    if chosen.on == "local" and chosen.gpus and none:
         raise ValueError(
             f"--gpus {chosen.gpus}: there is no GPU here: leave --gpus out, or write"
             " --on slurm or --on ray"
@@ -216,7 +226,8 @@ def run_tasks(
                     print(line, flush=True)
                     again.append((task, attempt + 1))
                 elif how.died:
-                    yield task, how._replace(error=f"{attempt} workers died in turn")
+                    error = f"{attempt} workers died in turn ({how.error})"
+                    yield task, how._replace(error=error)
                 else:
                     yield task, how
             time.sleep(POLL if running else 0)

@@ -154,6 +154,7 @@ def handle_stops() -> Iterator[None]:
     except RowError as error:
         if reason := console.explain_memory(error.__cause__):
             sys.exit(f"error: {str(error).partition(': ')[0]}: {reason}")
-        if not isinstance(error.__cause__, ValueError | OSError):
+        known = ValueError | OSError | FloatingPointError
+        if not isinstance(error.__cause__, known):
             raise
         sys.exit(f"error: {error}")

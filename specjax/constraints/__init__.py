@@ -63,6 +63,8 @@ def read_form(
             text = json.dumps(text)
         except (TypeError, ValueError) as error:
             raise ValueError(f"schema is not JSON: {shorten(str(error))}") from None
+        except RecursionError:
+            raise ValueError(schemas.TOO_DEEP) from None
     if not isinstance(text, str):
         wanted = "a JSON schema, a dictionary or" if kind == SCHEMA else "a"
         raise ValueError(f"{kind} must be {wanted} text; got {type(text).__name__}")
@@ -114,11 +116,10 @@ def automaton(
       ValueError: as of `build`.
     """
     known = [end for end in ends if 0 <= end < target.vocab]
-    if target.tokenizer is None or not known:
-        lacks = "tokenizer" if target.tokenizer is None else "token that ends a text"
+    if not known:
         raise ValueError(
-            f"{target.name} has no {lacks}, which a {form.kind} needs: name a model"
-            " with one"
+            f"{target.name} has no token that ends a text, which a {form.kind} needs:"
+            " name a model with one"
         )
     if form.kind == GRAMMAR:
         if target.encodes:

@@ -5,6 +5,7 @@ Rust's regex-automata); here it is cut to the states from which a text can end, 
 minimized. Axes: S states, 256 bytes.
 """
 
+import re
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -59,6 +60,8 @@ def compile_bytes(
     words = {bytes([byte]): [byte] for byte in range(256)}
     space = " ?" if space_before else ""
     try:
+        if closes_unopened(regex):  # the group below would be closed by it
+            library.Index(regex, library.Vocabulary(256, words))
         index = library.Index(
             rf"{space}(?:{regex})\x{AFTER:02x}", library.Vocabulary(256, words)
         )
@@ -71,6 +74,24 @@ def compile_bytes(
             " bound its repetitions by less, or take + or * for them"
         )
     return minimize(trim(ByteAutomaton(step, accepts)))
+
+
+def closes_unopened(regex: str) -> bool:
+    """Returns whether a group seems to close that was not opened.
+
+    Brackets within classes and behind backslashes are not counted. Those in comments of
+    the verbose mode are, so that the library has to decide."""
+    groups = classes = 0
+    for each in re.findall(r"\\.|\[\^?\]?|[]()]", regex, re.DOTALL):
+        if each[0] == "[":
+            classes += 1  # one may stand in another
+        elif each == "]":
+            classes = max(classes - 1, 0)
+        elif each in "()" and not classes:
+            groups += 1 if each == "(" else -1
+        if groups < 0:
+            return True
+    return False
 
 
 def outlines_core(what: str) -> ModuleType:

@@ -37,6 +37,7 @@ CLASSES |= {"array": list, "object": dict}
 FORMATS = ("uuid",)
 ESCAPED = {*b'"\\', *range(0x20)}  # bytes that JSON writes otherwise within a string
 ELSE = "a grammar can have it: grammar='start: %json {...}'"
+TOO_DEEP = "schema is nested too deeply: write it flatter"
 
 
 def to_regex(text: str) -> str:
@@ -54,16 +55,25 @@ def to_regex(text: str) -> str:
         in one line.
     """
     try:
-        schema = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"schema is not JSON: {error}") from None
-    read = resolve(schema, at="#", root=schema, within=())
+        read = json.dumps(read_text(text))
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
     module = regular.outlines_core("schema").json_schema
     try:
-        return module.build_regex_from_schema(json.dumps(read))
+        return module.build_regex_from_schema(read)
     except (ValueError, TypeError) as error:
         first = str(error).splitlines()[0]
         raise ValueError(f"schema cannot be followed: {shorten(first)}") from None
+
+
+def read_text(text: str) -> dict:
+    """Returns the schema that a text is, as `resolve` does. Raises ValueError for a
+    text that is not JSON."""
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"schema is not JSON: {error}") from None
+    return resolve(schema, at="#", root=schema, within=())
 
 
 def resolve(schema: Any, *, at: str, root: Any, within: tuple[str, ...]) -> dict:
@@ -93,9 +103,9 @@ def resolve(schema: Any, *, at: str, root: Any, within: tuple[str, ...]) -> dict
     if isinstance(kinds, list) and kinds:
         each = [said | {"type": kind} for kind in kinds]
         return read_any(each, at=at, root=root, within=within)
-    if kinds not in OF_TYPE:
-        names = ", ".join(OF_TYPE)
-        raise ValueError(f"schema at {at} has type {kinds!r}: write one of {names}")
+    if not isinstance(kinds, str) or kinds not in OF_TYPE:
+        names, shown = ", ".join(OF_TYPE), shorten(repr(kinds))
+        raise ValueError(f"schema at {at} has type {shown}: write one of {names}")
     check_keywords(said, allowed=OF_TYPE[kinds] | {"type"}, at=at)
     if kinds == "string":
         return read_string(said, at=at)
@@ -221,7 +231,8 @@ def read_object(
     properties, required = said.get("properties"), said.get("required", [])
     if not isinstance(properties, Mapping) or not properties:
         raise ValueError(f"schema at {at} names no properties: {ELSE}")
-    if not isinstance(required, list) or not {*required} <= {*properties}:
+    names = [*properties]
+    if not isinstance(required, list) or any(name not in names for name in required):
         raise ValueError(f"schema at {at} requires what is not in its properties")
     if not isinstance(said.get("additionalProperties", False), bool):
         raise ValueError(

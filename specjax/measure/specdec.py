@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from specjax.checkpoints import Pretrained
 from specjax.measure.categories import ALONE, DRAFTED, FIRST, Turn, by_question
 from specjax.runtime import writing
+from specjax.tokenizers import Tokenizer
 
 QUANTILES = 0.25, 0.5, 0.75
 
@@ -26,6 +28,17 @@ def prepare(folder: Path) -> None:
     if folder.is_file() or (folder / "acceptance_rate.json").exists():
         raise ValueError(f"{folder} has a run already: name a folder that is new")
     folder.mkdir(parents=True, exist_ok=True)
+
+
+def find_tokenizer(target: Pretrained) -> Tokenizer:
+    """Returns the tokenizer that decodes the texts of a run. Raises ValueError for a
+    target without one."""
+    if target.tokenizer_file is None:
+        raise ValueError(
+            f"{target.name} has no tokenizer beside its weights, and --specdec writes"
+            " texts: name one with --tokenizer, or leave --specdec out"
+        )
+    return target.tokenizer
 
 
 def write(

@@ -12,8 +12,10 @@ def cache_folder() -> Path:
     """Returns the user's cache folder of this library.
 
     It is `$SPECJAX_CACHE`, or else `specjax` in `$XDG_CACHE_HOME` or in `~/.cache`.
-    Where there is no home folder, or it cannot be written, it is a folder among the
+    Where there is no home folder, or none can be made there, it is a folder among the
     temporary ones that belongs to this user. Only a temporary folder is created here.
+    A folder that exists is used also where it is read-only, as in an image of a
+    container: fetched models and compiled code are read from it, and nothing is added.
     """
     if own := os.environ.get("SPECJAX_CACHE"):
         return Path(own)
@@ -21,12 +23,11 @@ def cache_folder() -> Path:
         return Path(base) / "specjax"
     home = Path(os.path.expanduser("~"))  # which stays "~" where there is none
     folder = home / ".cache" / "specjax"
-    return folder if home.is_absolute() and can_write(folder) else temporary_folder()
+    return folder if home.is_absolute() and can_exist(folder) else temporary_folder()
 
 
-def can_write(folder: Path) -> bool:
-    """Returns whether the folder can be written to: it exists and is writable, or can
-    be created."""
+def can_exist(folder: Path) -> bool:
+    """Returns whether the folder exists, writable or not, or can be created."""
     places = (folder, *folder.parents)
     nearest = next(path for path in places if os.path.exists(path))
     allowed = nearest == folder or os.access(nearest, os.W_OK | os.X_OK)

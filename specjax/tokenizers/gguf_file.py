@@ -134,7 +134,7 @@ class _Cursor:
                 (size,) = length(data, at)
                 at += 8 + size
                 found.append(str(data[at - size : at], "utf-8", "replace"))
-        except struct.error:
+        except (struct.error, OverflowError):  # the latter of 2**63 bytes or more
             raise _DamagedError("it ends within its header") from None
         if at > len(data):
             raise _DamagedError("it ends within its header")

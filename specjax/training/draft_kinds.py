@@ -24,6 +24,14 @@ from specjax.training.target_states import Lesson, Reads
 # Of learning, for each kind: lower for what begins with the target's weights.
 RATES = {"small": 4e-3, "early_exit": 5e-4}
 RATES |= {"medusa": 1e-3, "blockwise": 1e-3, "eagle3": 3e-3}
+# The sizes that each kind reads, beside `dtype`.
+READ = {
+    "small": ("layers", "dim", "mlp_dim", "num_heads"),
+    "early_exit": ("layers",),
+    "medusa": ("layers", "heads"),
+    "blockwise": ("mlp_dim", "heads"),
+    "eagle3": ("mlp_dim", "num_heads", "vocab", "taps", "turns"),
+}
 SHOWN = "held_out alpha_1", "held_out best_1"  # of the curve, beside the bar
 TURNS = 2  # of an EAGLE-3 head
 MATCHED = 2.0  # root mean square of the products that find a token again

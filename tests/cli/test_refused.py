@@ -81,6 +81,8 @@ TYPED = [
 
 UNREAD = "--data FOLDER/prompts.jsonl --tokenizer FOLDER/wrong.model"
 LONG = "--target FOLDER/gpt2/a --draft FOLDER/gpt2/a"
+BARE = "--target FOLDER/gpt2/bare --draft copying --data FOLDER/ids.jsonl"
+PAGE = "--target absent --out FOLDER/other.jsonl --report FOLDER/page.html"
 HEARS = "--target speech_target --draft speech_small"
 NO_MODEL = "is not a SentencePiece model"
 # Flags that are refused once what they name was looked at.
@@ -100,6 +102,8 @@ READ = [
     (audit, "--tokenizer FOLDER/wrong.model", "write both flags, or neither"),
     (measure, "--by task", "question 0 has no category: write it in its line"),
     (measure, "--specdec FOLDER/prompts.jsonl", "name a folder that is new"),
+    (measure, f"{BARE} --specdec FOLDER/run", "--tokenizer, or leave --specdec out"),
+    (measure, PAGE, "other.jsonl, line 1: not a measured row: row must be a text"),
     (measure, "--longest 1 --tokens 4", "or fewer: raise --longest"),
     (measure, f"{HEARS} --longest 9", "grouped as questions: leave --longest"),
     (measure, "--gammas 0", "gammas must ascend from 0"),
@@ -123,6 +127,8 @@ def told(refused, tmp_path):
     """(command, flags) -> the one line that is printed."""
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "def f("}\n')
+    (tmp_path / "ids.jsonl").write_text('{"tokens": [1, 2]}\n')
+    (tmp_path / "other.jsonl").write_text('{"row": 3}\n')
     (tmp_path / "wrong.model").write_bytes(b"\xff")
 
     def line(command, flags: list[str]) -> str:
@@ -145,6 +151,8 @@ def test_what_cannot_be_run_is_refused_before_any_compute(told, monkeypatch, tmp
     monkeypatch.setattr(demo, "measure", None)
     monkeypatch.setattr(demo, "PATIENCE", 600.0)  # of reading weights, in seconds
     text_folders.gpt2(tmp_path / "gpt2" / "a")
+    bare = text_folders.gpt2(tmp_path / "gpt2" / "bare")
+    (bare / "tokenizer.json").unlink()
     for command, flags, message in READ:
         printed = told(command, flags.split())
         assert message.replace("FOLDER", str(tmp_path)) in printed, (command, flags)

@@ -90,6 +90,16 @@ def test_both_files_of_a_comparison_are_drawn_on_one_page(tmp_path, capsys):
     assert "small (A)" in page.read_text() and "small (B)" in page.read_text()
 
 
+def test_rows_that_cannot_be_shown_leave_the_measurement(tmp_path, capsys):
+    out, page = tmp_path / "a.jsonl", tmp_path / "a.html"
+    out.write_text('{"row": 3}\n')
+    flags = measure.make_parser().parse_args(
+        ["--data", "x", "--out", str(out), "--report", str(page)]
+    )
+    assert not by_gamma.write_page(flags, RECORD)
+    assert "no page was written: " in capsys.readouterr().err and not page.exists()
+
+
 @pytest.mark.parametrize("place", ["", "no/such/folder.html"])
 def test_where_no_page_can_be_written_nothing_is_measured(tmp_path, place, refused):
     told = refused(measure.main, ["--data", "x.jsonl", "--report", tmp_path / place])

@@ -57,7 +57,8 @@ def test_a_row_survives_its_worker_and_others_a_row(rows, tmp_path, capsys):
     ends = {name: end for name, *end in sweep.measure_rows(tasks, every, 2)}
     assert {name for name, (_, good) in ends.items() if good} == {"t/calm", "t/hit"}
     assert ends["t/wrong"][0] == "no such thing"
-    assert ends["t/doomed"][0] == "3 workers died in turn"
+    doomed = "3 workers died in turn (killed by signal 9)"
+    assert ends["t/doomed"][0] == doomed
     assert "killed by signal 9" in capsys.readouterr().out
     records = jsonl.read(out)
     assert sorted(record["row"] for record in records) == ["calm", "hit"]
@@ -87,6 +88,27 @@ def test_a_stopped_sweep_ends_its_workers_and_takes_over_what_they_left(rows, tm
     assert [good for *_, good in ends] == [True, True]
     ran = (tmp_path / "ran").read_text().split()
     assert sorted(ran) == ["calm", "hit", "hit"]  # once killed; neither is done twice
+
+
+def test_a_copy_that_a_stopped_sweep_left_is_not_a_new_record(rows, tmp_path):
+    tasks = sweep.Tasks(Dying(0), tmp_path / "out")
+    assert [good for *_, good in sweep.measure_rows(tasks, [rows["calm"]], 1)] == [True]
+    tasks.begin(rows["calm"])  # and then it is stopped
+    assert tasks.part(rows["calm"]).exists()
+    ends = [*sweep.measure_rows(tasks._replace(again=True), [rows["calm"]], 1)]
+    assert [good for *_, good in ends] == [True]
+    assert (tmp_path / "ran").read_text().split() == ["calm", "calm"]
+
+
+def test_a_damaged_file_of_records_is_told_before_any_row_is_measured(
+    tmp_path, refused, monkeypatch
+):
+    monkeypatch.setattr(workers, "make_launcher", None)
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "t.gin").write_text(GRID)
+    (tmp_path / "t.jsonl").write_text('{"row": "slow"}\n{"row"\n{"row": "fast"}\n')
+    said = refused(sweep.main, [tmp_path / "t", "--out", tmp_path])
+    assert f"{tmp_path}/t.jsonl, line 2: not a record" in said
 
 
 def test_what_cannot_be_swept_is_one_line(tmp_path, refused):

@@ -170,6 +170,16 @@ def test_a_mistake_is_named_with_its_file_in_one_line(tmp_path):
     assert not list(tmp_path.glob("*.jsonl"))
 
 
+def test_logits_that_are_no_law_are_one_line(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise FloatingPointError("row 0: the target's logits are not finite")
+
+    path = write_file(tmp_path, ROW)
+    monkeypatch.setattr(run.loop, "measure", fail)
+    with pytest.raises(SystemExit, match=r"^error: .*row\.gin: row 0: the target's"):
+        run.main([str(path), "--out", str(tmp_path)])
+
+
 def test_filters_of_a_row_reach_what_decodes(tmp_path):
     for text in ALPHA_ROW, SPEED_ROW:
         built = run.build(write_file(tmp_path, text), ["TOP_K = 3", "TOP_P = 0.5"])

@@ -36,6 +36,10 @@ SCHEMA = {
 }
 
 
+UNHASHABLE = {"type": "object", "properties": {"a": {"type": "null"}}}
+UNHASHABLE["required"] = [{}]
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     return text_folders.code_pair(tmp_path_factory.mktemp("code"), CODE)
@@ -65,7 +69,11 @@ def random_text(automaton, rng) -> bytes:
 @pytest.mark.parametrize(
     "regex",
     # Alternatives that begin as others do, and as few repetitions as possible.
-    ["a|ab", "(a|ab)(c|bca)?", "a*?b??", "(a|b)*?", "", "(|a)b", "a{2,3}?c", "[^a]b*"],
+    [
+        *("a|ab", "(a|ab)(c|bca)?", "a*?b??", "(a|b)*?", "", "(|a)b", "a{2,3}?c"),
+        # Brackets that close no group.
+        *("[^a]b*", "[])a]b|c", "[^])]", r"(a\)|b)c?", "(?x)a # :)\n|b"),
+    ],
 )
 def test_an_automaton_is_of_what_python_matches(regex):
     automaton = regular.compile_bytes(regex)
@@ -203,8 +211,19 @@ def test_an_encoder_decoder_has_a_form_and_no_grammar():
         specjax.generate_text("t5_base", None, grammar='start: "a"', **asked)
 
 
+DEEP, DEEP_TEXT = {"type": "null"}, "[" * 200_000
+for _ in range(100_000):
+    DEEP = {"anyOf": [DEEP]}
+TOO_DEEP = "^schema is nested too deeply: write it flatter$"
 REFUSED = [
     (dict(regex="(a"), r"^regex '\(a' cannot be read: close each bracket"),
+    (dict(regex="yes)|(?:no"), r"^regex 'yes\)\|\(\?:no' cannot be read: close each"),
+    (dict(regex="[(]a)|(?:b"), r"^regex '\[\(\]a\)\|\(\?:b' cannot be read: close"),
+    (dict(schema=DEEP), TOO_DEEP),
+    (dict(schema=DEEP_TEXT), TOO_DEEP),
+    (dict(schema={"type": []}), r"^schema at # has type \[\]: write one of string"),
+    (dict(schema={"type": {}}), r"^schema at # has type \{\}: write one of string"),
+    (dict(schema=UNHASHABLE), "^schema at # requires what is not in its properties"),
     (dict(regex="a$"), r"^regex 'a\$' matches no whole text: leave \^, \$ and"),
     (dict(regex="a", schema={}), "^a text has one form: choose one of schema, regex"),
     (dict(regex=3), "^regex must be a text; got int"),

@@ -160,6 +160,7 @@ def test_what_is_no_text_is_refused_in_one_line(model, tmp_path, refused):
         printed = line()
         assert f"{path}, line 2: " in printed and told in printed
     assert "leave --gammas out" in line("--gammas", "3")
+    assert "leave --mesh out" in line("--mesh", "data=1")
     assert "is a folder: name a .jsonl file" in line("--out", tmp_path)
     flags = ["--out", "a.jsonl"]
     assert "--out is for the --texts of a file" in line()

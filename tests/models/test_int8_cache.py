@@ -14,6 +14,7 @@ from specjax.models import int8_cache, llama
 from specjax.models.cache import KeyValues
 from specjax.step import Decoder
 from specjax.verifiers import gumbel
+from tests.support import tiny_llama
 from tests.support.drafter_cases import BY_NAME
 from tests.support.model_cases import (
     GEMMA2,
@@ -26,6 +27,7 @@ from tests.support.model_cases import (
     compile_call,
     whole_text_logits,
 )
+from tests.support.tiny_llama import WINDOW
 
 each_case = pytest.mark.parametrize(
     "case", [GPT, LLAMA, GEMMA2], ids=lambda case: case.name
@@ -134,7 +136,8 @@ def test_a_pretrained_model_is_asked_for_it():
     for kind in ("int8", "window:8"):
         with pytest.raises(ValueError, match="t5_small is a t5, which has no such cac"):
             specjax.load("t5_small", cache=kind)
-    for unknown in ("int4", "window:0", "window:", "window:-1", "64"):
+    huge = f"window:{2**30}"
+    for unknown in ("int4", "window:0", "window:", "window:-1", "64", huge):
         with pytest.raises(ValueError, match=f"unknown cache '{unknown}': it is int8"):
             specjax.load("code_small", cache=unknown)
 
@@ -154,3 +157,16 @@ def test_a_window_is_asked_for_of_a_llama_alone():
         ValueError, match=r"code_small is a gpt.*name a model of Llama's kind"
     ):
         specjax.load("code_small", cache="window:128")
+
+
+@pytest.mark.parametrize(
+    ("config", "size"), [(tiny_llama.GEMMA3, 1), (tiny_llama.GEMMA2, WINDOW + 1)]
+)
+def test_a_window_widens_none_and_leaves_positions(config, size):
+    whole = Pretrained("small", config, llama.build(config), None, "float32", ())
+    told = f"small has windows of {WINDOW} tokens of its own: leave out cache='window:"
+    with pytest.raises(ValueError, match=told):
+        pretrained.with_cache(whole, f"window:{size}")
+    narrow = whole._replace(config=config._replace(local_rotation=None))
+    narrow = pretrained.with_cache(narrow, f"window:{WINDOW}")
+    assert narrow.config.window == WINDOW
