@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from experiments import catalogue
-from experiments.records import compilation, processes, records
+from experiments.records import compilation, records
 from experiments.records.table import Records
+from experiments.report import processes
 from specjax import configs
 from specjax.configs import RowFile
 from specjax.measure import provenance

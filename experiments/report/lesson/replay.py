@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.papers.leviathan import figure1
-from experiments.records import processes
+from experiments.report import processes
 from specjax import drafts, generate, pretrained, probs, verifiers
 from specjax.checkpoints import Pretrained
 from specjax.drafters import rollout
