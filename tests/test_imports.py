@@ -108,7 +108,7 @@ ROOMS = {
     "experiments.kinds": (*ROWS, LEVIATHAN),
     "experiments.beams": (*ROWS, *specjax_modules("beam speech")),
     "experiments.masks": ROWS,
-    "experiments.starts": ROWS,
+    "experiments.starts": (*ROWS, "specjax"),
     "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.questions": (*ROWS, "specjax.exactness"),

@@ -347,8 +347,17 @@ def by_prompt(
     the units of an error are prompts. Text i continues prompt i modulo their number.
     """
     owner = np.arange(len(calls.calls)) % prompts
-    joined = (np.bincount(owner, x).astype(int) for x in calls[:4])
-    calls = Calls(*joined, calls.texts)
+
+    def join(totals: np.ndarray) -> np.ndarray:
+        return np.bincount(owner, totals).astype(int)
+
+    calls = Calls(
+        calls=join(calls.calls),
+        accepted=join(calls.accepted),
+        tested=join(calls.tested),
+        tokens=join(calls.tokens),
+        texts=calls.texts,
+    )
     if scores is not None:
         scores = scores._replace(sequence=owner[scores.sequence])
     return scores, calls
