@@ -17,10 +17,6 @@ from specjax.measure import provenance
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "gin_configs"
 EDITED = "edited since"  # in the note of a record whose code changed
-CHOSEN_HERE = (
-    "gamma is the fastest on the texts that were timed, which makes the speed somewhat"
-    " too high"
-)
 # Notes that are in records, and the words that a page shows instead.
 NOTES = {
     "code edited since; programs of like rows compared, not measured again": (
@@ -68,14 +64,6 @@ def notes(record: dict) -> list[str]:
         found.append(f"{list_files(names)} changed since")
     if origin.get("dirty") and record.get("kind") != "law":
         found.append(f"measured with changes to commit {origin['commit'][:8]}")
-    gammas = record["measured"].get("gamma")
-    several = isinstance(gammas, list) and len(gammas) > 2  # the target alone is one
-    if (
-        several
-        and "exp" in record["measured"]
-        and not record["measured"].get("chosen_on")
-    ):
-        found.append(CHOSEN_HERE)
     return found
 
 

@@ -33,6 +33,7 @@ import numpy as np
 
 from experiments.starts import child
 from specjax import checkpoints, drafts, pretrained
+from specjax.keys import root_key
 from specjax.measure.row import Measurement
 from specjax.models import llama
 from specjax.runtime import compilation_cache, progress
@@ -115,7 +116,7 @@ def measure_folder(
     heads = max(setting.dim // HEAD, 1)
     sizes = setting.dim, MLP * setting.dim, setting.layers, heads, heads, HEAD
     config = llama.Config(model.vocab, *sizes)
-    params = nn.meta.unbox(llama.init_params(jax.random.key(0), config))
+    params = nn.meta.unbox(llama.init_params(root_key(0), config))
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "folder"
         checkpoints.save(folder, (config, params))

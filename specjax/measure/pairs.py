@@ -345,7 +345,10 @@ def by_prompt(
 ) -> tuple[scoring.Scores | None, Calls]:
     """Returns the same with the texts of each prompt joined, because these are alike:
     the units of an error are prompts. Text i continues prompt i modulo their number.
+    Texts of a single prompt, such as the start token, stay units of their own.
     """
+    if prompts == 1:
+        return scores, calls
     owner = np.arange(len(calls.calls)) % prompts
 
     def join(totals: np.ndarray) -> np.ndarray:

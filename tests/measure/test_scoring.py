@@ -169,6 +169,7 @@ def test_texts_of_one_prompt_are_one_unit_of_an_error():
     assert joined.sequence.tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 0, 0]
     assert [x.tolist() for x in calls[:4]] == [[9 * 10**i, 6 * 10**i] for i in range(4)]
     assert pairs.by_prompt(None, calls, 7)[1].calls.tolist() == [9, 6]
+    assert pairs.by_prompt(scores, calls, 1) == (scores, calls)
 
 
 def test_texts_are_kept_by_what_they_continue():

@@ -59,12 +59,12 @@ def test_a_folder_of_gpt2_comes_with_its_own(tmp_path):
         _ = specjax.load(folder).tokenizer
 
 
-def test_a_model_without_a_tokenizer_writes_ids(pair):
+def test_a_model_without_a_tokenizer_writes_ids(pair, greedy):
     target, draft = pair
     ids = [{"tokens": target.tokenizer.encode(text)} for text in PROMPTS]
     bare = target._replace(tokenizer_file=None)
     got = specjax.generate_text(bare, draft, ids, GAMMA, new_tokens=NEW)
-    assert got.ids == greedy(pair).ids and got.texts == [None] * len(ids)
+    assert got.ids == greedy.ids and got.texts == [None] * len(ids)
     with pytest.raises(ValueError, match="m0 has no tokenizer beside its weights"):
         specjax.stream_text(bare, draft, ids, GAMMA, new_tokens=NEW)
 

@@ -210,15 +210,19 @@ def test_what_a_reader_must_know_stands_beside_the_number(measured):
 
 def test_notes_of_records_that_are_not_as_clean_as_others():
     record = {"kind": "time", "provenance": {"dirty": True, "commit": "0123456789"}}
-    chosen = {"gamma": [0, 2, 4], "exp": [1.0], "chosen_on": 12}
-    clean = record | {"provenance": {}, "measured": chosen}
-    assert records.notes(clean) == []
     told = "measured with changes to commit 01234567"
-    assert records.notes(record | {"measured": chosen}) == [told]
-    assert records.notes(clean | {"measured": chosen | {"gamma": [0, 2]}}) == []
-    for changed in ({"chosen_on": 0}, {"chosen_on": None}):
-        got = records.notes(clean | {"measured": chosen | changed})
-        assert got == [records.CHOSEN_HERE]
+    assert records.notes(record | {"measured": {}}) == [told]
+    assert records.notes({"kind": "time", "provenance": {}, "measured": {}}) == []
+    law = record | {"kind": "law", "measured": {}}
+    assert records.notes(law) == []  # it is computed now
+    chosen = {"gamma": [0, 2, 4], "exp": [1.0], "chosen_on": 12}
+    for changed, told in (
+        ({}, False),
+        ({"gamma": [0, 2], "chosen_on": None}, False),
+        ({"chosen_on": 0}, True),
+        ({"chosen_on": None}, True),
+    ):
+        assert printed.is_chosen_on_what_was_timed(chosen | changed) == told
     names = ["a.py", "b/c.cc", "b/d.cc"]
     assert records.list_files(names) == "a.py, 2 files of b"
 

@@ -169,7 +169,7 @@ def test_ratios_are_of_seconds_a_token():
     ratio = ratios.token_speed_ratio(rounds, rounds, "over_x")
     assert ratio["over_x"] == 1 and ratio["over_x_se"] == 0
     single = np.array([[1.0]]), np.array([3])
-    assert ratios.token_speed_ratio(single, rounds, "x")["x_ci"] is None
+    assert ratios.token_speed_ratio(single, single, "x")["x_ci"] is None
 
 
 def test_prompts_are_cut_to_a_length_and_padded_on_the_left():
