@@ -15,9 +15,9 @@ import numpy as np
 
 from experiments.rivals import agreement, ours, ratios, turns, weights, worker
 from experiments.rivals.journal import Journal
-from specjax import native
 from specjax.checkpoints import Pretrained
 from specjax.measure.row import Measurement
+from specjax.native import library
 
 OURS = "specjax"
 LOOPS = 20  # calls in one program that times them
@@ -125,7 +125,7 @@ def rows(where: Place) -> dict[str, tuple[Row, Measurement]]:
         runs[f"speculative_b{batch}"] = partial(measure_speculative, where, batch)
     runs["speculative_b1_xla"] = partial(measure_speculative, where, 1)
     runs["target_call_b1"] = partial(target_call, where)
-    common = dict(inputs=(native.SOURCE,), dtype="float32", seed=setting.seed)
+    common = dict(inputs=library.sources(), dtype="float32", seed=setting.seed)
     origin = Measurement(dict, __name__, **common)
     return {name: (run, origin) for name, run in runs.items()}
 

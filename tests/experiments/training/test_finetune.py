@@ -259,8 +259,8 @@ def test_ids_of_another_tokenizer_are_refused(tmp_path):
 def test_a_data_set_is_read_through_seqio(monkeypatch, tmp_path):
     asked, ids = [], copies(1)[0]
 
-    def rows(*arguments):
-        asked.append(arguments)
+    def rows(name, split, *, tokenizer, data_dir):
+        asked.append((name, split, tokenizer, data_dir))
         yield recipes.TaskRow(ids, ids, "", "", "somewhere")
 
     fake = types.ModuleType("experiments.tasks.paper")

@@ -117,7 +117,8 @@ def test_wrong_levels_are_refused(levels):
 def test_rows_are_of_the_papers_levels_and_c():
     for row in records.rows("table5").values():
         built = configs.build(row)
-        _, protocol, levels, c, gamma = built.row.measurement.run.args
-        assert list(levels) == PAPER["lenience"] and c == PAPER["temperature_0"]["c"]
-        hot = protocol.decode.temperature == 1
-        assert gamma == (None if hot else PAPER["temperature_0"]["gamma"])
+        run, cold = built.row.measurement.run, PAPER["temperature_0"]
+        assert [*run.keywords["levels"]] == PAPER["lenience"]
+        assert run.keywords["c"] == cold["c"]
+        hot = run.args[1].decode.temperature == 1
+        assert run.keywords["gamma"] == (None if hot else cold["gamma"])
