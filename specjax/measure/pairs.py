@@ -362,7 +362,7 @@ def by_prompt(
         texts=calls.texts,
     )
     if scores is not None:
-        scores = scores._replace(sequence=owner[scores.sequence])
+        scores = scores._replace(sequence=scores.sequence % prompts)
     return scores, calls
 
 

@@ -14,7 +14,7 @@ import pytest
 import scipy.stats
 
 from experiments.exactness import faults
-from specjax import fused, probs
+from specjax import fused, native, probs
 from specjax.decode_config import change
 from specjax.drafts import retrieval
 from specjax.exactness import audit, audit_row
@@ -40,7 +40,9 @@ def audit_run(both, protocol=TASK, fault=None, verifier=None):
     target, draft = both
     broken, rule = audit_row.apply_fault(draft, protocol, fault)
     kernels = fused.reference(verifier or rule)
-    text, calls = audit.write((target, broken), PROMPTS, protocol, kernels)
+    # Mutants are changed definitions, in whose place compiled code would be run.
+    with native.products(native.XLA if verifier else native.THIN):
+        text, calls = audit.write((target, broken), PROMPTS, protocol, kernels)
     assert calls.tokens.sum() == (text.length - text.start).sum()
     how = protocol.decode
     steps = audit.score(both, text, how.temperature, **how.truncation())

@@ -139,7 +139,7 @@ def test_a_given_alpha_is_not_measured(pair, monkeypatch):
 def test_alpha_and_the_tokens_per_call_are_measured_apart(pair, monkeypatch):
     """Three texts accept 2 of 3 tested tokens; with the target as its own draft alpha
     is 1."""
-    calls, accepted = np.array([10, 20, 10]), np.array([10, 30, 20])
+    calls, accepted = np.array([10, 20, 10]), np.array([10, 25, 25])
     tested, tokens = np.array([20, 40, 30]), np.array([19, 50, 29])
 
     def speculate(*pair, seen):
