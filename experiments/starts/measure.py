@@ -51,7 +51,7 @@ class StartSetting(NamedTuple):
 
     rounds: int = 3
     new_tokens: int = 64
-    layers: int = 13
+    layers: int = 15
     dim: int = 768
 
     def check(self) -> None:
