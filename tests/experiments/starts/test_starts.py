@@ -32,6 +32,7 @@ def test_medians_of_cold_and_warm_processes_in_turns(monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_a_folder_is_written_and_started():
     row = measure.row_of_a_folder("code_target", "copying", setting=SMALL)
     got = row.run()
