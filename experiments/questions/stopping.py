@@ -225,7 +225,9 @@ def measure(
     def closed_share(i: int):
         def share(sums: np.ndarray) -> float:
             costs = cost_per_token(sums)
-            return lengths.gap_share(costs[i], costs[at["gamma"]], costs[at["oracle"]])
+            best, least = costs[at["gamma"]], costs[at["oracle"]]
+            closed = lengths.gap_share(costs[i], best, least)
+            return np.nan if closed is None else closed
 
         return share
 

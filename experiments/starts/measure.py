@@ -114,8 +114,15 @@ def measure_folder(
 ) -> dict:
     """Writes a folder and returns every number of it as a plain value."""
     heads = max(setting.dim // HEAD, 1)
-    sizes = setting.dim, MLP * setting.dim, setting.layers, heads, heads, HEAD
-    config = llama.Config(model.vocab, *sizes)
+    config = llama.Config(
+        vocab=model.vocab,
+        dim=setting.dim,
+        mlp_dim=MLP * setting.dim,
+        num_layers=setting.layers,
+        num_heads=heads,
+        key_heads=heads,
+        head_width=HEAD,
+    )
     params = nn.meta.unbox(llama.init_params(root_key(0), config))
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "folder"

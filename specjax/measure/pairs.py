@@ -307,9 +307,8 @@ def measure_alpha(
     calls = speculate(
         pair, prompts, len(text.start), protocol, chosen, seen=by_position.see
     )
-    each = scoring.estimates(
-        *by_prompt(scores, calls, len(prompts.tokens)), protocol.decode.gamma
-    )
+    of_prompts, joined = by_prompt(scores, calls, len(prompts.tokens))
+    each = scoring.estimates(of_prompts, joined, protocol.decode.gamma)
     alpha = each.get("rao_blackwell", each["counts"])
     siblings = pair[1].drafter(protocol.decode.gamma, chosen.draw).siblings
     if protocol.decode.policy != "none" or siblings:  # no chains of gamma tokens

@@ -63,7 +63,7 @@ def test_gradients_are_those_of_the_closed_forms(name):
 
 
 def test_ids_that_a_draft_lacks_are_not_accepted():
-    """Of a divergence they are left out."""
+    """A divergence leaves them out, and alpha counts nothing for them."""
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.0, 0.6, 0.4])
     with np.errstate(divide="ignore"):
         log_p, log_q = np.log(p), np.log(q)
