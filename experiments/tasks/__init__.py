@@ -38,11 +38,14 @@ class Task(NamedTuple):
     Attributes:
         references: the human text for each, empty if there is none.
         files: the files that the prompts depend on.
+        lines: from 0, the line of the file that each prompt is of; None if they are
+            of its first lines, in order.
     """
 
     prompts: Prompts
     references: list[str]
     files: tuple[Path, ...]
+    lines: tuple[int, ...] | None = None
 
 
 def read(name: str) -> Task:

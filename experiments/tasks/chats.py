@@ -55,14 +55,18 @@ def asked(
         dict(zip(wanted, line.texts, strict=True))
         for line in files.jsonl(texts.existing_path(name), wanted)
     )
-    every = ((read(line), line.get(reference, "")) for line in lines)
-    fitting = (it for it in every if longest is None or len(it[0]) <= longest)
+    every = ((i, read(line), line.get(reference, "")) for i, line in enumerate(lines))
+    fitting = (it for it in every if longest is None or len(it[1]) <= longest)
     chosen = list(islice(fitting, count))
     if not chosen:
         raise ValueError(f"{name} has no prompt of {longest} tokens or fewer")
-    tokens, references = map(list, zip(*chosen, strict=True))
-    listed = references if reference else []
-    return Task(prompts.Prompts(tokens, None, model.ends), listed, (Path(name),))
+    places, tokens, references = zip(*chosen, strict=True)
+    return Task(
+        prompts.Prompts(list(tokens), None, model.ends),
+        list(references) if reference else [],
+        (Path(name),),
+        places,
+    )
 
 
 def fields(template: str) -> list[str]:

@@ -116,7 +116,8 @@ def compare_greedy(
 def score_by_tests(texts: list[str], task: Task, setting: ChenSetting) -> dict:
     """Returns pass@1 of HumanEval."""
     (path,) = task.files
-    chosen = humaneval.problems(Path(path))[: len(task.prompts.tokens)]
+    problems, count = humaneval.problems(Path(path)), len(task.prompts.tokens)
+    chosen = [problems[line] for line in task.lines or range(count)]
     return humaneval.pass_at_1(humaneval.run_tests(chosen, texts), len(chosen))
 
 

@@ -164,7 +164,7 @@ def test_what_is_asked_stands_in_the_models_own_template(folder):
     )
     begun = "user: Write add.\nbot:```\ndef add(a, b):"
     assert [decode(ids) for ids in task.prompts.tokens] == [begun] * 2
-    assert task.references == [PROBLEM["test"]] * 2
+    assert task.references == [PROBLEM["test"]] * 2 and task.lines == (0, 1)
     assert not chats.asked(file, model, ask="{prompt}").references
     with pytest.raises(ValueError, match="no prompt of 3 tokens or fewer"):
         chats.asked(file, model, ask="{prompt}", longest=3)

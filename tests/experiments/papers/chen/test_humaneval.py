@@ -5,8 +5,10 @@ import time
 
 import pytest
 
-from experiments.papers.chen import humaneval, sandbox
+from experiments.papers.chen import humaneval, rows, sandbox
 from experiments.papers.chen.sandbox import Limits, Outcome
+from experiments.tasks import Task
+from specjax.prompts import Prompts
 from tests.experiments.papers.test_decoders import PROBLEM
 
 ADD = humaneval.Problem(**PROBLEM)
@@ -23,6 +25,16 @@ def test_right_completions_pass_and_wrong_ones_tell_why():
     right, wrong, broken = humaneval.run_tests([ADD], texts)
     assert right.passed
     assert (wrong.why, broken.why.split(":")[0]) == ("AssertionError", "NameError")
+
+
+@pytest.mark.parametrize("lines", [None, (1,)])
+def test_a_completion_is_judged_by_the_problem_of_its_prompt(lines, tmp_path):
+    path = tmp_path / "problems.jsonl"
+    other = {**PROBLEM, "test": "def check(f):\n    assert f(1, 2) == -1"}
+    path.write_text(f"{json.dumps(PROBLEM)}\n{json.dumps(other)}\n")
+    task = Task(Prompts([[1]]), [], (path,), lines)
+    it = rows.score_by_tests(["    return a + b"], task, None)
+    assert it["pass1"] == (lines is None)
 
 
 def test_pass_at_1_is_a_mean_over_problems():
