@@ -19,7 +19,7 @@ from specjax.models import few_rows, lowering, window_cache
 from specjax.models.blocks import Turn
 from specjax.models.cache import KeyValues
 from specjax.models.dense import NORMAL, Dense, multiply
-from specjax.models.few_rows import Attended, AttentionKind
+from specjax.models.few_rows import Across, Attended, AttentionKind
 from specjax.models.norms import Norm
 from specjax.models.tree_mask import Tree
 from specjax.native.operation import Operation, run
@@ -182,7 +182,7 @@ class Attention(nn.Module):
         of = Attended(query, key, value, cache, start, mask, bias, norms, rotate)
         if write is None and few_rows.serves_attention(of, kind):
             mixed, *after = run(attention(kind), of)
-            cache = KeyValues(*after)
+            cache = jax.tree.unflatten(jax.tree.structure(cache), after)
         else:
             mixed, cache = attend_plainly(of, kind, write)
         return multiply(mixed, self.out, residual=add)[0], cache
@@ -203,12 +203,17 @@ class Attention(nn.Module):
         float32; or None. The collection "intermediates" gets the scores before softmax,
         [B, H, T, S] float32.
         """
-        query = _heads(multiply(x, self.query, factor=factor)[0], self.head_width)
+        query = multiply(x, self.query, factor=factor)[0]
         if self.is_mutable_collection("intermediates"):
-            keys = memory.keys.astype(query.dtype)
-            scores = jnp.einsum("bhtd,bhds->bhts", query, keys).astype(jnp.float32)
-            self.sow("intermediates", "scores", scores * self._scale())
-        return self.out(attend(query, memory, mask, scale=self._scale()))
+            heads, keys = _heads(query, self.head_width), memory.keys
+            products = jnp.einsum("bhtd,bhds->bhts", heads, keys.astype(heads.dtype))
+            scores = products.astype(jnp.float32) * self._scale()
+            self.sow("intermediates", "scores", scores)
+        kind = AttentionKind(self.head_width, self._scale())
+        of = Across(query, memory, mask)
+        if few_rows.serves_across(of):
+            return self.out(run(attention_across(kind), of)[0])
+        return self.out(attend_across(of, kind))
 
     def _scale(self) -> float:
         return self.head_width**-0.5 if self.scale is None else self.scale
@@ -242,10 +247,27 @@ def attention(kind: AttentionKind) -> Operation:
 
     def twin(of: Attended) -> list[Array]:
         mixed, cache = attend_plainly(of, kind)
-        return [mixed, *cache]
+        return [mixed, *jax.tree.leaves(cache)]
 
     native = functools.partial(few_rows.native_attention, kind=kind)
     return Operation("attention", twin, native, few_rows.attended_shapes)
+
+
+def attend_across(of: Across, kind: AttentionKind) -> Array:
+    """Returns the attention to another text as XLA computes it, [B, T, H * D]."""
+    query = _heads(of.query, kind.width)
+    return attend(query, of.memory, of.mask, scale=kind.scale)
+
+
+@functools.cache
+def attention_across(kind: AttentionKind) -> Operation:
+    """Returns the operation for the attention to a text that was read before."""
+    return Operation(
+        "across",
+        lambda of: [attend_across(of, kind)],
+        functools.partial(few_rows.native_across, kind=kind),
+        few_rows.across_shapes,
+    )
 
 
 def _heads(x: Array, width: int) -> Array:

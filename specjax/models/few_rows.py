@@ -22,6 +22,7 @@ import numpy as np
 from jax import Array
 
 from specjax.models.cache import KeyValues
+from specjax.models.int8_cache import Int8Layer, Layer
 from specjax.models.norms import Norm
 from specjax.native import operation
 from specjax.quantized import Dynamic, Int8
@@ -246,7 +247,7 @@ class Attended(NamedTuple):
     query: Array
     key: Array
     value: Array
-    cache: KeyValues
+    cache: Layer
     start: Array
     mask: Array
     bias: Array | None
@@ -255,7 +256,7 @@ class Attended(NamedTuple):
 
 
 class AttentionKind(NamedTuple):
-    """The static arguments of the attention of `Attended`.
+    """The static arguments of the attention of `Attended` and `Across`.
 
     Attributes:
       width: D, of a head.
@@ -266,14 +267,15 @@ class AttentionKind(NamedTuple):
 
     width: int
     scale: float
-    cap: float | None
-    ring: bool
+    cap: float | None = None
+    ring: bool = False
 
 
 def attended_shapes(of: Attended) -> list[jax.ShapeDtypeStruct]:
-    """Returns the shapes of the attention's output, [B, T, H D], and of the cached keys
-    and values."""
-    return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (of.query, *of.cache)]
+    """Returns the shapes of the attention's output, [B, T, H D], and of the cache's
+    arrays."""
+    arrays = of.query, *jax.tree.leaves(of.cache)
+    return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
 
 
 def serves_attention(of: Attended, kind: AttentionKind) -> bool:
@@ -282,16 +284,22 @@ def serves_attention(of: Attended, kind: AttentionKind) -> bool:
     takes only one of both."""
     if of.bias is not None and kind.cap is not None:
         return False
-    if not isinstance(of.cache, KeyValues) or not _has_few_rows(of.query):
+    if not isinstance(of.cache, Layer) or not _fits_slots(of.query, of.cache.values):
         return False
-    (batch, count, width), values = of.query.shape, of.cache.values
-    slots = values.shape[2]
+    count, slots = of.query.shape[1], of.cache.values.shape[2]
     if of.bias is not None:
-        heads = width // values.shape[3]
+        heads = of.query.shape[2] // kind.width
         if of.bias.shape[1:] != (heads, count, slots):
             return False
-    fits = len(values) == batch and count <= slots
-    return fits and values.dtype == of.query.dtype and operation.in_use()
+    eight_bits = isinstance(of.cache, Int8Layer)
+    stored = jnp.int8 if eight_bits else of.query.dtype
+    return count <= slots and of.cache.values.dtype == stored
+
+
+def _fits_slots(query: Array, values: Array) -> bool:
+    """Returns whether compiled code attends with few queries [B, T, H D] to values [B,
+    K, S, D] of a text each."""
+    return len(values) == len(query) and _has_few_rows(query) and operation.in_use()
 
 
 def native_attention(of: Attended, kind: AttentionKind) -> Sequence[Array]:
@@ -301,10 +309,10 @@ def native_attention(of: Attended, kind: AttentionKind) -> Sequence[Array]:
     )
     turn = (None, None) if of.turn is None else of.turn
     norm = None if of.norms is None else of.norms[0]
+    cache = jax.tree.leaves(of.cache)
+    in_place = {10 + i: 1 + i for i in range(len(cache))}
     call = jax.ffi.ffi_call(
-        "specjax_rows_attention",
-        attended_shapes(of),
-        input_output_aliases={10: 1, 11: 2},
+        "specjax_rows_attention", attended_shapes(of), input_output_aliases=in_place
     )
     shape = (len(of.mask), *of.query.shape[1:2], of.cache.values.shape[2])
     return call(
@@ -316,13 +324,48 @@ def native_attention(of: Attended, kind: AttentionKind) -> Sequence[Array]:
         of.start.astype(jnp.int32),
         jnp.broadcast_to(of.mask, shape),
         _or_nothing(of.bias),
-        *of.cache,
+        *cache,
         scale=np.float32(kind.scale),
         cap=np.float32(kind.cap or 0),
         eps=np.float32(norm.eps if norm else 0),
         offset=np.float32(norm.offset if norm else False),
         ring=kind.ring,
     )
+
+
+class Across(NamedTuple):
+    """The operands of the attention to a text that was read before.
+
+    Attributes:
+      query: [B, T, H D].
+      memory: keys [B, K, D, S] and values [B, K, S, D] of that text.
+      mask: bool [B or 1, T or 1, S], True where a token sees a slot.
+    """
+
+    query: Array
+    memory: KeyValues
+    mask: Array
+
+
+def serves_across(of: Across) -> bool:
+    """Returns whether compiled code computes the attention to another text for these
+    queries."""
+    return of.memory.values.dtype == of.query.dtype and _fits_slots(
+        of.query, of.memory.values
+    )
+
+
+def across_shapes(of: Across) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shape of the attention's output, which is that of the queries."""
+    return [jax.ShapeDtypeStruct(of.query.shape, of.query.dtype)]
+
+
+def native_across(of: Across, kind: AttentionKind) -> Sequence[Array]:
+    """Calls the native code in rows_attention.cc, which writes nothing."""
+    shape = len(of.mask), of.query.shape[1], of.memory.values.shape[2]
+    call = jax.ffi.ffi_call("specjax_rows_across", across_shapes(of))
+    mask = jnp.broadcast_to(of.mask, shape)
+    return call(of.query, mask, *of.memory, scale=np.float32(kind.scale))
 
 
 class Path(NamedTuple):

@@ -91,37 +91,77 @@ const char* RowsFeedForward(Request& request) {
   return nullptr;
 }
 
-// What `Attention` names, in its order, with the cache as it was; and as it will be.
-const char* RowsAttention(Request& request) {
-  if (!request.Has(12, 3)) return kIncomplete;
-  const XLA_FFI_Buffer &start = request.Input(7), &mask = request.Input(8);
-  const XLA_FFI_Buffer &q = request.Input(0), &values = request.Output(2);
+// The sizes of attention of queries [B, T, H D] to values [B, K, S, D]; what is wrong with
+// them, or null.
+const char* ReadSizes(const XLA_FFI_Buffer& q, const XLA_FFI_Buffer& values,
+                      const XLA_FFI_Buffer& mask, Attention& of) {
   const int64_t *rows = q.dims, *cache = values.dims;
   if (q.rank != 3 || values.rank != 4)
     return "attention is of [B, T, H D] to [B, K, S, D]";
-  Attention of{rows[0], rows[1], rows[2] / cache[3], cache[1], cache[3], cache[2]};
-  if (cache[0] != of.B || rows[2] % of.D || of.H % of.K || of.T > of.S)
+  of.B = rows[0], of.T = rows[1], of.H = rows[2] / cache[3];
+  of.K = cache[1], of.D = cache[3], of.S = cache[2];
+  if (cache[0] != of.B || rows[2] % of.D || of.H % of.K)
     return "the sizes of attention do not fit";
-  if (start.dtype != XLA_FFI_DataType_S32 || mask.dtype != XLA_FFI_DataType_PRED)
-    return "slots are int32, and a mask is of bools";
-  Array* inputs[] = {&of.q, &of.k, &of.v, &of.q_scale, &of.k_scale, &of.cos, &of.sin};
-  for (int i = 0; i < 7; ++i) *inputs[i] = ArrayOf(request.Input(i));
-  of.start = static_cast<const int32_t*>(start.data);
+  if (mask.dtype != XLA_FFI_DataType_PRED) return "a mask is of bools";
+  of.q = ArrayOf(q);
   of.mask = static_cast<const uint8_t*>(mask.data);
   of.masks = mask.dims[0];
+  return nullptr;
+}
+
+int64_t CountBytes(const XLA_FFI_Buffer& buffer) {
+  const bool half = buffer.dtype == XLA_FFI_DataType_BF16;
+  const bool whole = buffer.dtype == XLA_FFI_DataType_S8;
+  return CountNumbers(buffer) * (whole ? 1 : half ? 2 : 4);
+}
+
+// What `Attention` names, in its order, with the cache as it was; and as it will be. A
+// cache in eight bits is followed by its scales.
+const char* RowsAttention(Request& request) {
+  const int64_t cached = request.CountOutputs() - 1;
+  if ((cached != 2 && cached != 4) || !request.Has(10 + cached, 1 + cached))
+    return kIncomplete;
+  const XLA_FFI_Buffer& start = request.Input(7);
+  Attention of{};
+  const char* wrong =
+      ReadSizes(request.Input(0), request.Output(2), request.Input(8), of);
+  if (wrong) return wrong;
+  if (of.T > of.S) return "attention has more tokens than slots";
+  if (start.dtype != XLA_FFI_DataType_S32) return "slots are int32";
+  const bool whole = request.Output(2).dtype == XLA_FFI_DataType_S8;
+  if (whole != (cached == 4)) return "a cache in eight bits has scales, and no other";
+  Array* inputs[] = {&of.k, &of.v, &of.q_scale, &of.k_scale, &of.cos, &of.sin};
+  for (int i = 0; i < 6; ++i) *inputs[i] = ArrayOf(request.Input(1 + i));
+  of.start = static_cast<const int32_t*>(start.data);
   of.bias = ArrayOf(request.Input(9));
   of.biases = of.bias.count ? request.Input(9).dims[0] : 1;
   of.keys = ArrayOf(request.Output(1)), of.values = ArrayOf(request.Output(2));
+  if (whole) {
+    of.key_scales = static_cast<float*>(request.Output(3).data);
+    of.value_scales = static_cast<float*>(request.Output(4).data);
+  }
   of.scale = request.Number("scale"), of.cap = request.Number("cap");
   of.eps = request.Number("eps"), of.offset = request.Number("offset");
   of.ring = request.Flag("ring");
   if (!request.IsComplete()) return kIncomplete;
-  for (int i : {1, 2}) {
+  for (int64_t i = 1; i <= cached; ++i) {
     const XLA_FFI_Buffer &from = request.Input(9 + i), &to = request.Output(i);
-    const bool half = to.dtype == XLA_FFI_DataType_BF16;
-    if (from.data != to.data)
-      std::memcpy(to.data, from.data, CountNumbers(to) * (half ? 2 : 4));
+    if (from.data != to.data) std::memcpy(to.data, from.data, CountBytes(to));
   }
+  Attend(request.CountThreads(), of, ArrayOf(request.Output(0)));
+  return nullptr;
+}
+
+// Queries, the mask, keys and values, which are only read.
+const char* RowsAcross(Request& request) {
+  if (!request.Has(4, 1)) return kIncomplete;
+  Attention of{};
+  const char* wrong =
+      ReadSizes(request.Input(0), request.Input(3), request.Input(1), of);
+  if (wrong) return wrong;
+  of.keys = ArrayOf(request.Input(2)), of.values = ArrayOf(request.Input(3));
+  of.biases = 1, of.scale = request.Number("scale");
+  if (!request.IsComplete()) return kIncomplete;
   Attend(request.CountThreads(), of, ArrayOf(request.Output(0)));
   return nullptr;
 }
@@ -196,4 +236,5 @@ SPECJAX_HANDLER(rows_take, RowsTake)
 SPECJAX_HANDLER(rows_norm, RowsNorm)
 SPECJAX_HANDLER(rows_products, RowsProducts)
 SPECJAX_HANDLER(rows_feed_forward, RowsFeedForward)
+SPECJAX_HANDLER(rows_across, RowsAcross)
 SPECJAX_HANDLER(rows_attention, RowsAttention)

@@ -27,10 +27,11 @@ struct FeedForward {
 };
 void Feed(int threads, const Array& x, const FeedForward& layer, const Array& y);
 
-// Attention to a cache that the tokens' keys and values are written to.
+// Attention to a cache that the tokens' keys and values are written to, or that is only
+// read.
 struct Attention {
   int64_t B, T, H, K, D, S;  // K: heads of keys and values
-  Array q, k, v;             // [B, T, H D] and twice [B, T, K D]
+  Array q, k, v;             // [B, T, H D] and twice [B, T, K D]; k and v may be none
   Array q_scale, k_scale;    // of norms, [D], or none
   Array cos, sin;            // of angles, [B, T, D / 2], or none
   const int32_t* start;      // [B]: the slot of the first token
@@ -42,6 +43,8 @@ struct Attention {
   float scale, cap;          // of scores; no cap is 0
   float eps, offset;         // of norms
   bool ring;                 // whether slots follow each other in a ring
+  // Of a cache in eight bits the scales of its keys and values, [B, K, S]; else null.
+  float *key_scales = nullptr, *value_scales = nullptr;
 };
 void Attend(int threads, const Attention& of, const Array& mixed);
 

@@ -1,6 +1,7 @@
 // Attention of a few rows of a text to its cache: queries and keys are normalised and
 // turned, keys and values written to their slots, and each query attends to the slots
-// that it sees. The cache is written in place.
+// that it sees. The cache is written in place. Its numbers are floats, or whole numbers
+// times a scale of their slot, by which scores and weights are multiplied instead.
 //
 // Of a query the k-th slot that it sees is the k-th term of its sums, whichever slot that
 // is: the tokens of a tree get the numbers that they would get in a chain. A task is a
@@ -103,6 +104,19 @@ void Score(int M, const float* q, const T* keys, float* scores, int64_t D, int64
   for (; s < to; s += kLanes) ScoreFew(M, q, keys, scores, D, S, stride, s);
 }
 
+// Multiplies the scores of all slots by scales of these slots.
+void ScaleScores(float* scores, const Seen& seen, const float* scales) {
+  for (int64_t s = 0; s < seen.prefix; ++s) scores[s] *= scales[s];
+  for (const int32_t s : seen.others) scores[s] *= scales[s];
+}
+
+// Multiplies the weights of the slots that a query sees, in order, by scales of slots.
+void ScaleWeights(float* weights, const Seen& seen, const float* scales) {
+  for (int64_t s = 0; s < seen.prefix; ++s) weights[s] *= scales[s];
+  float* others = weights + seen.prefix;
+  for (size_t i = 0; i < seen.others.size(); ++i) others[i] *= scales[seen.others[i]];
+}
+
 // The weights of the slots that a query sees, in order, from its scores of all slots;
 // returns their sum. They are followed by zeros to a whole vector.
 [[gnu::noinline]] float Weigh(float* scores, const Seen& seen, const float* bias,
@@ -191,10 +205,29 @@ void Mix(int M, const float* weights, int64_t stride, const T* values, float* ou
     MixFew(M, weights, stride, values + d, out + d, D, D - d, from, to);
 }
 
+// What a head of a text has in the cache: keys [D, S], values [S, D], and their scales
+// [S] if they are whole numbers.
+template <class T>
+struct Cached {
+  const T *keys, *values;
+  const float *key_scales, *value_scales;
+};
+
+inline float* Place(float* scales, int64_t at) { return scales ? scales + at : nullptr; }
+
+template <class T>
+Cached<T> ReadCache(const Attention& of, int64_t text) {
+  const int64_t at = text * of.D * of.S, slot = text * of.S;
+  return {static_cast<const T*>(of.keys.data) + at,
+          static_cast<const T*>(of.values.data) + at,
+          Place(of.key_scales, slot), Place(of.value_scales, slot)};
+}
+
 // M queries of one head, [M, D], to `out` [M, D].
 template <class T>
-void AttendRows(int M, const float* q, const T* keys, const T* values, const Seen* seen,
+void AttendRows(int M, const float* q, const Cached<T>& cache, const Seen* seen,
                 const float* bias, float* scores, float* out, const Attention& of) {
+  const T *keys = cache.keys, *values = cache.values;
   const int64_t stride = Stride(of.S);
   int64_t from = of.S, to = 0, together = of.S;
   for (int m = 0; m < M; ++m) {
@@ -206,9 +239,12 @@ void AttendRows(int M, const float* q, const T* keys, const T* values, const See
   }
   Score(M, q, keys, scores, of.D, of.S, stride, from, to);
   float sums[kQueries];
-  for (int m = 0; m < M; ++m)
-    sums[m] = Weigh(scores + m * stride, seen[m], bias ? bias + m * of.S : nullptr,
-                    of.scale, of.cap);
+  for (int m = 0; m < M; ++m) {
+    float* row = scores + m * stride;
+    if (cache.key_scales) ScaleScores(row, seen[m], cache.key_scales);
+    sums[m] = Weigh(row, seen[m], bias ? bias + m * of.S : nullptr, of.scale, of.cap);
+    if (cache.value_scales) ScaleWeights(row, seen[m], cache.value_scales);
+  }
   std::fill_n(out, M * of.D, 0.0f);
   Mix(M, scores, stride, values, out, of.D, 0, together);
   for (int m = 0; m < M; ++m) {
@@ -241,12 +277,34 @@ struct Preparation {
   }
 };
 
+// Writes numbers to places that are `apart` from each other.
+template <class T>
+void WriteHead(const float* head, int64_t D, T* to, int64_t apart, float*) {
+  for (int64_t d = 0; d < D; ++d) Store(head[d], to + d * apart);
+}
+
+// The same as whole numbers from -127 to 127, of which it writes the scale too.
+void WriteHead(const float* head, int64_t D, Whole* to, int64_t apart, float* scale) {
+  float most = 0;
+  for (int64_t d = 0; d < D; ++d) {
+    const float size = std::abs(head[d]);
+    if (size > most || size != size) most = size;  // what is no number stays so
+  }
+  *scale = most / 127;
+  const float step = *scale == 0 ? 1 : *scale;
+  for (int64_t d = 0; d < D; ++d) {
+    const float whole = std::nearbyint(head[d] / step);
+    to[d * apart].number = whole == whole ? static_cast<int8_t>(whole) : 0;
+  }
+}
+
 // Keys and values of the tokens to their slots.
 template <class T>
 void Write(const float* k, const float* v, const Preparation& prepare,
-           const float* scale, T* keys, T* values, const Attention& of) {
+           const float* scale, const Attention& of) {
   Scratch scratch;
   float* head = scratch.Take(of.D);
+  T *keys = static_cast<T*>(of.keys.data), *values = static_cast<T*>(of.values.data);
   for (int64_t b = 0; b < of.B; ++b)
     for (int64_t t = 0; t < of.T; ++t) {
       const int64_t token = b * of.T + t, start = of.start[b], last = of.S - of.T;
@@ -255,12 +313,12 @@ void Write(const float* k, const float* v, const Preparation& prepare,
       const int64_t slot = of.ring ? (begin + t) % of.S : begin + t;
       for (int64_t h = 0; h < of.K; ++h) {
         const int64_t at = (token * of.K + h) * of.D, text = b * of.K + h;
+        const int64_t place = text * of.S + slot;
         std::copy_n(k + at, of.D, head);
         prepare.Run(head, scale, token, of.D);
-        for (int64_t d = 0; d < of.D; ++d) {
-          Store(head[d], keys + (text * of.D + d) * of.S + slot);
-          Store(v[at + d], values + (text * of.S + slot) * of.D + d);
-        }
+        WriteHead(head, of.D, keys + text * of.D * of.S + slot, of.S,
+                  Place(of.key_scales, place));
+        WriteHead(v + at, of.D, values + place * of.D, 1, Place(of.value_scales, place));
       }
     }
 }
@@ -279,13 +337,12 @@ void AttendHead(int64_t b, int64_t h, const float* q, const Preparation& prepare
     prepare.Run(query + t * of.D, q_scale, token, of.D);
   }
   const int64_t text = b * of.K + h / (of.H / of.K);
-  auto* keys = static_cast<const T*>(of.keys.data) + text * of.D * of.S;
-  auto* values = static_cast<const T*>(of.values.data) + text * of.D * of.S;
+  const Cached<T> cache = ReadCache<T>(of, text);
   if (of.masks > 1) seen += b * of.T;
   if (bias) bias += ((of.biases > 1 ? b : 0) * of.H + h) * of.T * of.S;
   for (int64_t t = 0; t < of.T; t += kQueries) {
     const int count = std::min<int64_t>(kQueries, of.T - t);
-    AttendRows(count, query + t * of.D, keys, values, seen + t,
+    AttendRows(count, query + t * of.D, cache, seen + t,
                bias ? bias + t * of.S : nullptr, scores, out + t * of.D, of);
   }
   for (int64_t t = 0; t < of.T; ++t) {
@@ -305,13 +362,10 @@ void Attend(int threads, const Attention& of, const Array& mixed) {
   const float *q = Numbers(of.q, scratch), *q_scale = Numbers(of.q_scale, scratch);
   const float *k = Numbers(of.k, scratch), *k_scale = Numbers(of.k_scale, scratch);
   const float *v = Numbers(of.v, scratch), *bias = Numbers(of.bias, scratch);
-  void *keys = of.keys.data, *values = of.values.data;
-  if (of.keys.half)
-    Write(k, v, prepare, k_scale, static_cast<uint16_t*>(keys),
-          static_cast<uint16_t*>(values), of);
-  else
-    Write(k, v, prepare, k_scale, static_cast<float*>(keys), static_cast<float*>(values),
-          of);
+  const auto write = of.key_scales  ? &Write<Whole>
+                     : of.keys.half ? &Write<uint16_t>
+                                    : &Write<float>;
+  if (k) write(k, v, prepare, k_scale, of);
   static thread_local std::vector<Seen> kept;
   std::vector<Seen>& seen = kept;
   seen.resize(std::max<size_t>(seen.size(), of.masks * of.T));
@@ -321,7 +375,9 @@ void Attend(int threads, const Attention& of, const Array& mixed) {
     work += seen[i].Count();
   }
   work *= of.H * of.D * (of.B / of.masks);
-  const auto attend = of.keys.half ? &AttendHead<uint16_t> : &AttendHead<float>;
+  const auto attend = of.key_scales  ? &AttendHead<Whole>
+                      : of.keys.half ? &AttendHead<uint16_t>
+                                     : &AttendHead<float>;
   RunTeam(work < (1 << 14) ? 1 : threads, of.B * of.H, [&](int task) {
     attend(task / of.H, task % of.H, q, prepare, q_scale, seen.data(), bias, of, mixed);
   });

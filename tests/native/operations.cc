@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <tuple>
 
 #include "random.h"
@@ -134,16 +135,39 @@ int WrongNorm(int64_t K, double near) {
       [&](Array x, int64_t m) { return ExactNorm(x, m, K); });
 }
 
+// A cache of one text: numbers, and the scales of its slots if they are whole.
+template <class C>
+struct CacheOf {
+  std::vector<C> keys, values;
+  std::vector<float> key_scales, value_scales;
+  CacheOf(int64_t K, int64_t D, int64_t S)
+      : keys(K * D * S), values(K * D * S), key_scales(K * S), value_scales(K * S) {}
+  bool operator==(const CacheOf& other) const {
+    const auto same = [](const std::vector<C>& a, const std::vector<C>& b) {
+      return !std::memcmp(a.data(), b.data(), a.size() * sizeof(C));
+    };
+    return same(keys, other.keys) && same(values, other.values) &&
+           key_scales == other.key_scales && value_scales == other.value_scales;
+  }
+  double Key(int64_t text, int64_t d, int64_t s, int64_t D, int64_t S) const {
+    return One(&keys[(text * D + d) * S + s]) *
+           (sizeof(C) == 1 ? double(key_scales[text * S + s]) : 1);
+  }
+  double Value(int64_t text, int64_t s, int64_t d, int64_t D, int64_t S) const {
+    return One(&values[(text * S + s) * D + d]) *
+           (sizeof(C) == 1 ? double(value_scales[text * S + s]) : 1);
+  }
+};
+
 // Of one text: all tokens at once, one by one, and as a tree whose other half is noise.
-template <class T>
+template <class T, class C = T>
 int WrongAttention(int64_t D, double near) {
   constexpr int64_t H = 4, K = 2, S = kSlots;
   auto q = Numbers<T>(kTokens * H * D), k = Numbers<T>(kTokens * K * D);
   auto v = Numbers<T>(kTokens * K * D);
   auto scale = Numbers<float>(D);
   // Of a call on `count` tokens from `first` on, each `apart` slots from the one before.
-  auto attend = [&](std::vector<T>& keys, std::vector<T>& values, int first, int count,
-                    int apart, int threads) {
+  auto attend = [&](CacheOf<C>& cache, int first, int count, int apart, int threads) {
     const int rows = (count - 1) * apart + 1;
     std::vector<T> some_q(rows * H * D), some_k(rows * K * D), some_v(rows * K * D);
     std::vector<T> mixed(rows * H * D), out;
@@ -159,31 +183,42 @@ int WrongAttention(int64_t D, double near) {
         mask[i * S + s] = s < first || (s - first) % apart == 0 || s == first + i;
     }
     const int32_t start = first;
-    const Array noise = kNone;
+    const Array none = kNone;
+    const Array keys{cache.keys.data(), K * D * S, sizeof(C) == 2};
+    const Array values{cache.values.data(), K * D * S, sizeof(C) == 2};
     Attention of{1, rows, H, K, D, S, ArrayOf(some_q), ArrayOf(some_k), ArrayOf(some_v),
-                 ArrayOf(scale), ArrayOf(scale), noise, noise, &start, mask.data(), 1,
-                 noise, 1, ArrayOf(keys), ArrayOf(values), 0.3f, 5.0f, 1e-6f, 1.0f,
-                 false};
+                 ArrayOf(scale), ArrayOf(scale), none, none, &start, mask.data(), 1,
+                 none, 1, keys, values, 0.3f, 5.0f, 1e-6f, 1.0f, false};
+    if (sizeof(C) == 1) {
+      of.key_scales = cache.key_scales.data();
+      of.value_scales = cache.value_scales.data();
+    }
     Attend(threads, of, ArrayOf(mixed));
+    if (threads > 1) {  // the cache that was written, read alone
+      std::vector<T> again(rows * H * D);
+      of.k = of.v = kNone;
+      Attend(threads, of, ArrayOf(again));
+      if (again != mixed) return std::vector<T>();
+    }
     for (int i = 0; i < rows; i += apart)
       out.insert(out.end(), mixed.begin() + i * H * D, mixed.begin() + (i + 1) * H * D);
     return out;
   };
-  const auto empty = std::vector<T>(K * D * S);
-  auto keys = empty, values = empty;
-  const auto all = attend(keys, values, 0, kTokens, 1, 1);
+  const CacheOf<C> empty(K, D, S);
+  auto cache = empty;
+  const auto all = attend(cache, 0, kTokens, 1, 1);
   int wrong = 0;
   for (int threads : {1, 4})
     for (int apart : {1, 2, 3}) {
-      auto some_keys = empty, some_values = empty;
-      wrong += attend(some_keys, some_values, 0, kTokens, apart, threads) != all;
+      auto another = empty;
+      wrong += attend(another, 0, kTokens, apart, threads) != all;
     }
-  auto some_keys = empty, some_values = empty;
+  auto another = empty;
   for (int t = 0; t < kTokens; ++t) {
-    const auto alone = attend(some_keys, some_values, t, 1, 1, 1);
+    const auto alone = attend(another, t, 1, 1, 1);
     wrong += !std::equal(alone.begin(), alone.end(), all.begin() + t * H * D);
   }
-  wrong += some_keys != keys || some_values != values;
+  wrong += !(another == cache);
   if (!near) return wrong;
   // The exact ones, of the keys that the cache has.
   for (int t = 0; t < kTokens; ++t)
@@ -198,18 +233,23 @@ int WrongAttention(int64_t D, double near) {
                     (scale[d] + 1);
       for (int s = 0; s <= t; ++s) {
         double score = 0;
-        for (int64_t d = 0; d < D; ++d)
-          score += turned[d] * Exact(ArrayOf(keys), (text * D + d) * S + s);
+        for (int64_t d = 0; d < D; ++d) score += turned[d] * cache.Key(text, d, s, D, S);
         sum += weights[s] = std::exp(5 * std::tanh(0.3 * score / 5));
       }
       for (int64_t d = 0; d < D; ++d) {
         double mixed = 0;
         for (int s = 0; s <= t; ++s)
-          mixed += weights[s] / sum * Exact(ArrayOf(values), (text * S + s) * D + d);
+          mixed += weights[s] / sum * cache.Value(text, s, d, D, S);
         auto copy = all;
         wrong += !(std::abs(mixed - Exact(ArrayOf(copy), (t * H + h) * D + d)) < near);
       }
     }
+  // A value is a whole number times a scale, at most half of which it is off.
+  for (int64_t i = 0; sizeof(C) == 1 && i < kTokens * K * D; ++i) {
+    const int64_t t = i / (K * D), text = i / D % K, d = i % D;
+    const double off = Exact(ArrayOf(v), i) - cache.Value(text, t, d, D, S);
+    wrong += !(std::abs(off) <= 0.501 * cache.value_scales[text * S + t]);
+  }
   return wrong;
 }
 
@@ -322,7 +362,8 @@ int main() {
     wrong += WrongNorm<float>(K, 1e-4) + WrongNorm<uint16_t>(K, 0);
   }
   for (int64_t D : {64, 36, 18})
-    wrong += WrongAttention<float>(D, 1e-4) + WrongAttention<uint16_t>(D, 0);
+    wrong += WrongAttention<float>(D, 1e-4) + WrongAttention<uint16_t>(D, 0) +
+             WrongAttention<float, Whole>(D, 1e-4) + WrongAttention<uint16_t, Whole>(D, 0);
   std::printf("%d wrong\n", wrong);
   return wrong != 0;
 }

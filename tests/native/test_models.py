@@ -16,11 +16,11 @@ from tests.support import devices, tiny
 from tests.support.model_cases import weights, write_greedy
 
 # Of a layer: products before attention, attention, the product after it, feed-forward.
-# A T5's has three norms of its own, reads across by two products, and feeds forward by
-# two. And the last norm and a readout.
+# A T5's has three norms of its own, reads across by two products with attention between
+# them, and feeds forward by two. And the last norm and a readout.
 FAMILIES = {
     "gpt": (gpt.Config(512, 256, 512, 1, 4), 1 + 4 + 2),
-    "t5": (t5.Config(512, 256, 512, 1, 1, 4, 64), 1 + 3 + 3 + 2 + 2 + 2),
+    "t5": (t5.Config(512, 256, 512, 1, 1, 4, 64), 1 + 3 + 3 + 3 + 2 + 2),
     "llama": (llama.Config(512, 256, 512, 1, 4, 2, 128), 1 + 4 + 2),
 }
 ROWS = 5  # other numbers of rows are the product's own
