@@ -163,7 +163,7 @@ def test_what_is_asked_stands_in_the_models_own_template(folder):
         reference="test",
         count=2,
     )
-    begun = "user: Write add.\nbot:```\ndef add(a, b):"
+    begun = "user: Write add.\nbot:```\ndef add(a, b):\n"
     assert [decode(ids) for ids in task.prompts.tokens] == [begun] * 2
     assert task.references == [PROBLEM["test"]] * 2 and task.lines == (0, 1)
     assert not chats.asked(file, model, ask="{prompt}").references
