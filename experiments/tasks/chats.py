@@ -5,9 +5,10 @@ A task is a file of JSON lines, plain, .gz or .xz, given by its path. The questi
 the fields of a line in braces, as "Sum this up: {article}".
 """
 
-from itertools import islice
+import itertools
 from pathlib import Path
 from string import Formatter
+from typing import Any
 
 from experiments.tasks import Task, files, texts
 from specjax import prompts
@@ -47,9 +48,8 @@ def asked(
     def read(line: dict[str, str]) -> list[int]:
         message = {"role": "user", "content": ask.format(**line)}
         (ids,) = prompts.from_list([{"messages": [message]}], model).tokens
-        # Tokens join the white space at its end with what follows.
-        more = begun.format(**line).rstrip()
-        return [*ids, *model.tokenizer.encode(more)] if begun else ids
+        beginning = encode_beginning(model.tokenizer, begun.format(**line))
+        return [*ids, *beginning] if begun else ids
 
     lines = (
         dict(zip(wanted, line.texts, strict=True))
@@ -57,7 +57,7 @@ def asked(
     )
     every = ((i, read(line), line.get(reference, "")) for i, line in enumerate(lines))
     fitting = (it for it in every if longest is None or len(it[1]) <= longest)
-    chosen = list(islice(fitting, count))
+    chosen = list(itertools.islice(fitting, count))
     if not chosen:
         raise ValueError(f"{name} has no prompt of {longest} tokens or fewer")
     places, tokens, references = zip(*chosen, strict=True)
@@ -67,6 +67,21 @@ def asked(
         (Path(name),),
         places,
     )
+
+
+def encode_beginning(tokenizer: Any, text: str) -> list[int]:
+    """Returns the tokens of a text that code continues: those that stay when an
+    indented line follows.
+
+    Some tokenizers join white space with what stands before it, some with what follows:
+    a text that ends in white space ends in other tokens than the model was trained on.
+    """
+    alone, followed = (tokenizer.encode(text + line) for line in ("", "    return x"))
+    if text == text.rstrip():
+        return alone
+    pairs = itertools.zip_longest(alone, followed)
+    stay = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return [id for id, _ in stay]
 
 
 def fields(template: str) -> list[str]:

@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ def test_what_is_asked_stands_in_the_models_own_template(folder):
         reference="test",
         count=2,
     )
-    begun = "user: Write add.\nbot:```\ndef add(a, b):"
+    begun = "user: Write add.\nbot:```\ndef add(a, b):\n"
     assert [decode(ids) for ids in task.prompts.tokens] == [begun] * 2
     assert task.references == [PROBLEM["test"]] * 2 and task.lines == (0, 1)
     assert not chats.asked(file, model, ask="{prompt}").references
@@ -170,6 +171,25 @@ def test_what_is_asked_stands_in_the_models_own_template(folder):
         chats.asked(file, model, ask="{prompt}", longest=3)
     with pytest.raises(ValueError, match="no field 'article'"):
         chats.asked(file, model, ask="{article}")
+
+
+class Joining(NamedTuple):
+    """A tokenizer of ids for parts that a pattern finds."""
+
+    pattern: str
+
+    def encode(self, text):
+        return re.findall(self.pattern, text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "end"),
+    [(r"\s*\w+|\W", ":"), (r"\w+|[^\w\s]\n*|\s", ":\n"), (r".", "b")],
+    ids=["to what follows", "to what stands before", "no white space"],
+)
+def test_a_beginning_ends_in_the_tokens_of_a_text_that_goes_on(pattern, end):
+    text = "a:\n" if end != "b" else "a b"
+    assert chats.encode_beginning(Joining(pattern), text)[-1] == end
 
 
 def test_a_prompt_that_is_too_long_loses_the_end_of_its_article(model):
