@@ -121,7 +121,7 @@ def _fold(key: Array, data: Array | np.ndarray) -> Array:
     return laws.fold(_fold_each, key, data)
 
 
-def _fold_each(of: laws.Folded) -> list[Array]:
+def _fold_each(of: laws.FoldOperands) -> list[Array]:
     fold = jax.vmap(jax.random.fold_in)
     if of.key.ndim > of.data.ndim:
         fold = jax.vmap(fold, in_axes=(0, None))
@@ -190,7 +190,7 @@ def _slots(key: Array, slots: Array | np.ndarray) -> Array:
     return laws.fold(_fold_all, key, slots, outer=True)
 
 
-def _fold_all(of: laws.Folded) -> list[Array]:
+def _fold_all(of: laws.FoldOperands) -> list[Array]:
     each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     return [jax.vmap(each, in_axes=(0, None))(of.key, of.data)]
 

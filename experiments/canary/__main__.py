@@ -27,7 +27,7 @@ from specjax.runtime import console, progress
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDE = Path(__file__).with_name("side.py")
-MOST, ROUNDS = 0.1, 5  # a change that is told, and rounds that are needed for a word
+MOST, ROUNDS = 0.1, 5  # the change that is reported, and the rounds that this takes
 PACKAGES = ("specjax", "pallas_kernels", "gin_configs")
 HEAD = ["", "then", "now", "change"]
 
@@ -139,10 +139,10 @@ def compare(
     """Returns a table row for each number, and a warning for each change above MOST."""
     rows, warnings, here = [], [], numbers(later)
     for name, old in numbers(earlier).items():
-        told = f"{100 * (here[name] / old - 1):+.1f} %"
-        rows.append([name, *map(markup.number, (old, here[name])), told])
+        change = f"{100 * (here[name] / old - 1):+.1f} %"
+        rows.append([name, *map(markup.number, (old, here[name])), change])
         if abs(here[name] / old - 1) > MOST:
-            warnings.append(f"warning: {name} changed by {told}")
+            warnings.append(f"warning: {name} changed by {change}")
     return rows, warnings
 
 

@@ -68,8 +68,9 @@ def build(
         raise ValueError(f"no language {language!r}: choose one of {known}")
     if protocol.decode.rule != "token" or protocol.decode.gamma < 1:
         raise ValueError(
-            "kinds are told of Algorithm 1: set the rule to token and gamma to at"
-            f" least 1; got {protocol.decode.rule} and {protocol.decode.gamma}"
+            "kinds of tokens are measured with Algorithm 1: set the rule to token and"
+            " gamma to at least 1; got"
+            f" {protocol.decode.rule} and {protocol.decode.gamma}"
         )
     pair = target, draft = drafts.pair(target, draft)
     check_pair(*pair)

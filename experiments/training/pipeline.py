@@ -132,6 +132,7 @@ def stages(recipe: dict, *folders: str) -> list[Stage]:
 
 
 def config(recipe: dict, model: str) -> forward.Config:
+    """Returns the sizes of a recipe's model."""
     sizes = dict(recipe["models"][model])
     return families.by_name(sizes.pop("family")).config(**sizes)
 

@@ -47,7 +47,7 @@ from specjax.types import Drafter, Model, Reduced
 
 STRETCH = 2  # ids of a draft for each of the target's
 HEADS = "medusa", "blockwise", "eagle", "eagle3"
-GUESSES = 8  # tokens that Medusa's heads say at once
+GUESSES = 8  # tokens that Medusa's heads draft at once
 
 
 def reduce_vocab(model: Model) -> Model:

@@ -93,7 +93,7 @@ def alpha(
       target: M_p.
       draft: M_q, or its name in `specjax.drafts`.
       protocol: how the prompts of its task are decoded, by which rule and policy.
-      read: how a task of that name is read.
+      read: the function that reads the task which `protocol` names.
     """
     pair = drafts.pair(target, draft)
     return text_measurement(measure_alpha, pair, protocol, read, with_alpha=False)

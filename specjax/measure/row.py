@@ -27,9 +27,9 @@ def machine() -> dict:
     device = {"platform": devices[0].platform, "kind": devices[0].device_kind}
     device |= {"count": len(devices), "host_cores": os.cpu_count()}
     device |= {"processor": processor.describe()}
-    told = {"versions": versions(), "device": device, "products": native.in_use()}
-    told["xla_flags"] = jax_flags.xla_flags()
-    return told if layout.value is None else told | {"mesh": layout.value._asdict()}
+    fields = {"versions": versions(), "device": device, "products": native.in_use()}
+    fields["xla_flags"] = jax_flags.xla_flags()
+    return fields if layout.value is None else fields | {"mesh": layout.value._asdict()}
 
 
 def versions() -> dict[str, str | None]:

@@ -162,8 +162,10 @@ def multiply_plainly(
 
 @functools.cache
 def products_operation(joined: bool) -> Operation:
-    """Returns the operation for products of one input. joined: see `multiply`; it
-    applies to XLA's form."""
+    """Returns the operation that multiplies one input by several matrices.
+
+    joined: whether XLA, where it computes them, does so in one product (`multiply`).
+    """
     return Operation(
         "products",
         functools.partial(multiply_plainly, joined=joined),

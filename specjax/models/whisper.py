@@ -188,10 +188,11 @@ class DecoderLayer(nn.Module):
 
 
 class Cache(NamedTuple):
-    """The cache of a decoder and of the states that it attends to.
+    """The cache of a decoder, and of the encoder's states that it attends to.
 
-    own: of the text so far; None to decode it whole. read: keys and values of the
-    encoder's states in each layer, computed once.
+    own: each layer's keys and values of the text so far; None where a whole text is
+    decoded in one call. read: each layer's keys and values of the encoder's states,
+    computed once. The shapes are those of `models.cache`.
     """
 
     own: caches.Cache | None

@@ -116,9 +116,11 @@ class Progress(NamedTuple):
 class Row(NamedTuple):
     """A recording that is being transcribed.
 
-    frames: [T, M]. past: tokens before its window, which begins at the frame `first`.
-    spans: of frames that are not decoded yet; the window is in the first. tries:
-    temperatures that failed for it."""
+    recording: its index. frames: its features, [T, M]. language: its code, None where
+    it is not known. past: the tokens written so far, which the window continues. spans:
+    (first, end) of the frames that are not decoded yet; the window lies in the first
+    span. first: the frame with which the window begins. tries: how many temperatures
+    have failed for the window."""
 
     recording: int
     frames: np.ndarray

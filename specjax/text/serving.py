@@ -149,8 +149,8 @@ def serve(
     that cannot decode, FloatingPointError for logits that are not finite
     (`specjax.finite`).
     """
-    begun = time.perf_counter()
-    now = lambda: time.perf_counter() - begun  # noqa: E731
+    origin = time.perf_counter()
+    now = lambda: time.perf_counter() - origin  # noqa: E731
     numbered, calls = enumerate(arrivals), 0
     request: Request | None = None
     free = list(range(server.rows))

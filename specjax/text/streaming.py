@@ -84,7 +84,7 @@ def pieces(
     """
     start, limit = np.asarray(request.start), np.array(request.limit)
     ends = np.asarray(request.eos).reshape(len(start), -1)
-    told = np.zeros(len(start), int)  # characters
+    num_yielded = np.zeros(len(start), int)  # characters
     until = find_stops(tokenizer, stop)
     going = np.ones(len(start), bool)
 
@@ -114,14 +114,14 @@ def pieces(
             sure = () if sure is None else tuple(sure[row, : len(ids) - first].tolist())
             yield Piece(
                 index=int(row),
-                text=whole[told[row] :],
+                text=whole[num_yielded[row] :],
                 ended=ended,
                 tokens=tuple(ids[first:].tolist()),
                 logprobs=sure,
                 drafted=int(did.tested[row]),
                 accepted=int(did.accepted[row]),
             )
-            told[row] = max(told[row], len(whole))
+            num_yielded[row] = max(num_yielded[row], len(whole))
             if ended is not None:
                 going[row], limit[row] = False, length[row]
 

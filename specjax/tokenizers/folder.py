@@ -25,8 +25,10 @@ class Special(NamedTuple):
 
 
 class Coder(NamedTuple):
-    """The functions of a `specjax.tokenizers.Tokenizer`. bare: text -> ids, without
-    added ones, and with special ones only where the text names them."""
+    """The functions of a `specjax.tokenizers.Tokenizer`, which describes them.
+
+    bare: text -> ids, to which no start or end is added; special tokens are read only
+    where the text contains their names."""
 
     bare: Callable[[str], list[int]]
     encode: Callable[[str], list[int]]

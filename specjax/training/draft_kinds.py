@@ -47,7 +47,7 @@ class Sizes(NamedTuple):
       dim: of a small model.
       mlp_dim: of its feed-forward layer, or a head's.
       num_heads: of attention.
-      vocab: K, how many ids an EAGLE-3 head says.
+      vocab: K, how many ids an EAGLE-3 head proposes.
       taps: the places of the target that an EAGLE-3 head reads.
       heads: of Medusa, or blockwise parallel.
       turns: how often an EAGLE-3 head is unrolled.

@@ -5,11 +5,11 @@ A head of EAGLE-3 reads its own estimates while it drafts, so it learns on them 
 is unrolled over the text ("training-time test", Li et al. 2025,
 https://arxiv.org/abs/2503.01840, Section 3.1). Turn j reads at every place what it
 would after j drafted tokens: a text with all its turns is a tree whose chains leave the
-text at every token, so that the layer is the one that drafts. Medusa's head i says the
-token i + 2 places after a state (Cai et al. 2024, https://arxiv.org/abs/2401.10774,
+text at every token, so that the layer is the one that drafts. Medusa's head i predicts
+the token i + 2 places after a state (Cai et al. 2024, https://arxiv.org/abs/2401.10774,
 Section 2.2.1).
 Axes: B rows, L tokens, D features of the target, H of the head, K kept ids, C = K + 1
-classes, V ids that the head says, J turns or heads.
+classes, V ids that the head proposes, J turns or heads.
 """
 
 from collections.abc import Callable, Mapping

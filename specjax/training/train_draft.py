@@ -49,13 +49,13 @@ class Setting:
       objective: its loss.
       recipe: of the loop; `length` is the longest text that is read.
       data: a file of texts that the target reads, None for texts that it writes.
-      generate: a file of beginnings that it goes on from, None for `data`.
-      texts: how many it writes; beginnings are used again where they are fewer.
+      generate: a file of prompts that it continues, None for `data`.
+      texts: how many it writes; where there are fewer prompts, they are used again.
       new: how many tokens it adds to each at most.
       greedy_every: one in this many of the texts that it writes is greedy, the others
         are sampled at temperature 1; 0 for none.
-      longest: beginnings of more tokens are left out.
-      held_out: texts that are measured on, of other beginnings than the rest.
+      longest: prompts of more tokens are left out.
+      held_out: the number of texts to measure on, whose prompts are not trained on.
       part: texts that are written or read together, and make a shard.
       parts: of a batch, one after another, to save memory.
       devices: a mesh, as `runtime.mesh.parse` reads it; "" is one device.
@@ -191,13 +191,13 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     return Material(both[0], both[1], about)
 
 
-def temperatures(count: int, beginnings: int, greedy_every: int) -> np.ndarray:
+def temperatures(count: int, prompts: int, greedy_every: int) -> np.ndarray:
     """Returns the temperatures of texts: every `greedy_every`-th has 0, the others have
-    1. Where the beginnings are taken again, others of them have 0."""
+    1. Where the prompts are used again, others of them have 0."""
     if greedy_every == 0:
         return np.ones(count, int)
     place = np.arange(count)
-    return ((place + place // beginnings) % greedy_every != 0).astype(int)
+    return ((place + place // prompts) % greedy_every != 0).astype(int)
 
 
 def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:

@@ -209,17 +209,18 @@ def step(
 ) -> dict[str, float | None]:
     """Returns the predicted milliseconds of a step and of its parts.
 
-    They are those of a token a row by the target alone, of gamma drafted tokens, of the
-    target's call on gamma + 1, and, given alpha, of a token by speculation (Leviathan
-    et al. 2023, Eq. 1); and the speedup.
+    Each row gets one token by the target alone in `alone_ms`. A step drafts gamma
+    tokens in `draft_ms` and calls the target on gamma + 1 in `score_ms`. Given alpha, a
+    row gets a token by speculation in `spec_ms` (Leviathan et al. 2023, Eq. 1), and
+    `speed` is the speedup.
     """
     _, model, split = plan.layout
     alone = call(target, plan, tokens=1, split=model, chip=chip)
     drafted = plan.gamma * call(draft, plan, tokens=1, split=split, chip=chip)
     scored = call(target, plan, tokens=plan.gamma + 1, split=model, chip=chip)
-    told = {"alone_ms": alone, "draft_ms": drafted, "score_ms": scored}
-    told = {name: 1e3 * seconds for name, seconds in told.items()}
+    times = {"alone_ms": alone, "draft_ms": drafted, "score_ms": scored}
+    times = {name: 1e3 * seconds for name, seconds in times.items()}
     if alpha is None:
-        return told | {"spec_ms": None, "speed": None}
+        return times | {"spec_ms": None, "speed": None}
     each = (drafted + scored) / expected_tokens(alpha, plan.gamma)
-    return told | {"spec_ms": 1e3 * each, "speed": alone / each}
+    return times | {"spec_ms": 1e3 * each, "speed": alone / each}
