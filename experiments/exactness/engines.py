@@ -27,7 +27,7 @@ class Rule(NamedTuple):
     """An engine's rule, and the models that it is certified on.
 
     Attributes:
-        key: of its numbers in a record.
+        key: the key of its numbers in a record.
         expected: EXACT, SLOWER or DIFFERS.
         plain: the models that Algorithm 1 is measured on, where they are not `fixture`
             with tokens drawn from the law that the draft carries.

@@ -46,7 +46,7 @@ class ReadingSetting(NamedTuple):
     """The setting of a row of the table of reading.
 
     Attributes:
-        format: of `FORMATS`.
+        format: one of `FORMATS`.
         smaller: divides its sizes, for a test.
     """
 

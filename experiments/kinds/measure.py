@@ -86,7 +86,7 @@ def build(
 def measure(
     pair: Pair, prompts: Prompts, protocol: Protocol, *, reading: tuple[str, Tokenizer]
 ) -> dict:
-    """Returns every number of a row as a plain value.
+    """Measures the pair by kind of token, and returns the numbers of the row's record.
 
     Args:
         reading: language and tokenizer of the texts.

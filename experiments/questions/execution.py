@@ -207,7 +207,7 @@ def build(sweeps: int, heat: float, world_time: float) -> Measurement:
     """Returns the measurement of one row.
 
     Args:
-        sweeps: of f'.
+        sweeps: the number of sweeps of f'.
         heat: the temperature of both softmaxes.
         world_time: the time of g, in times of f.
 

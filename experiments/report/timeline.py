@@ -35,7 +35,7 @@ class Block(NamedTuple):
     """A part of a step in the drawing.
 
     Attributes:
-        kind: of COLORS.
+        kind: one of COLORS.
         begin, length: in ms.
         emitted: the tokens of a target's block.
     """
@@ -83,7 +83,7 @@ def timelines(
 
     Args:
         times: `measured` of a row of table2.
-        traces: of its pair, gamma_3 and so on, as
+        traces: the traces of its pair, gamma_3 and so on, as
             `experiments.papers.leviathan.figure1` measures them.
     """
     traced, absent = {}, []

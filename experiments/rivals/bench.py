@@ -90,7 +90,7 @@ def add_record(
 
     Args:
         origin: the measurement, the setting, and the seconds that it took.
-        versions: of the engines that are compared.
+        versions: the versions of the engines that are compared.
     """
     measurement, setting, seconds = origin
     about = provenance.describe(measurement, config(setting), seconds)

@@ -228,7 +228,7 @@ class Engine(NamedTuple):
     """An engine: the module of its programs, and the formats of weights that it reads.
 
     Attributes:
-        module: of this package.
+        module: the module of this package.
         kinds: by arithmetic, the function that makes its input.
         lacks: by kind or program, the reason why there is no number.
     """

@@ -48,7 +48,7 @@ class Journal(NamedTuple):
     """The measured calls of a row.
 
     Attributes:
-        path: of the file; None keeps them in memory only.
+        path: the path of the file; None keeps the calls in memory only.
         calls: by their places.
         sittings: the numbers of the runs of the command that measured them.
         sitting: the number of this run, from 1.

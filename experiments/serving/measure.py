@@ -85,7 +85,7 @@ def check(setting: LoadSetting) -> None:
 def measure(
     target: Pretrained, draft: DraftSource, prompts: Prompts, setting: LoadSetting
 ) -> dict:
-    """Returns every number of a row as a plain value."""
+    """Serves the requests in every way, and returns the numbers of the row's record."""
     room = setting.most + max(setting.gammas) + 1
     pair = costs.Pair(target, draft, bucket(width(prompts)) + room)
     servers = {x: parts.server(pair, x, setting.rows) for x in setting.gammas}

@@ -35,7 +35,7 @@ class Stage(NamedTuple):
     Attributes:
         folder: within the runs.
         data: the name of its training data.
-        loss: of `drafts.losses`, where the data are texts of a target.
+        loss: a name in `drafts.losses`, where the data are texts of a target.
         devices: as for `loop.train`.
     """
 

@@ -63,7 +63,7 @@ def propose(
       model, params, cache: of the draft.
       beams: the running beams.
       token: [B, W], their last tokens.
-      place: of the running beams in both caches.
+      place: the place of the running beams in both caches.
       eos: [B, E], the ids that end a text; no level has a beam that has ended.
       gamma: G, at least 1.
       drafted: U, at least W.

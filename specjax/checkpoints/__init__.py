@@ -78,7 +78,7 @@ class Pretrained(NamedTuple):
 
     @property
     def listens(self) -> bool:
-        """Returns whether its prompts are sound."""
+        """Returns whether it reads recordings of sound."""
         return self.config is not None and families.of(self.config).listens
 
     @property
@@ -138,11 +138,11 @@ def load(
       dtype: of weights, activations and cache. "int8" is that of large matrices, with
         float32 for all else: a target's law is then that of the rounded weights; the
         products of "int8_dynamic" round activations too.
-      sharding: of the weights, one for all or a tree; None is that of the mesh in use
-        (`checkpoints.sharding.placement`), if there is one. Each device reads only its
-        own slices.
-      pieces: of a T5's vocabulary: ids from here on are never emitted. None is 32100 of
-        the published 32128, else all.
+      sharding: the sharding of the weights, one for all or a tree; None is that of the
+        mesh in use (`checkpoints.sharding.placement`), if there is one. Each device
+        reads only its own slices.
+      pieces: the number of pieces of a T5's vocabulary: ids from here on are never
+        emitted. None is 32100 of the published 32128, else all.
 
     Raises:
       ValueError: before any parameter is made, for anything but a whole checkpoint of a

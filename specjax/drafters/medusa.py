@@ -43,7 +43,7 @@ class Config(NamedTuple):
       heads: K.
       layers: N, of Medusa's residual layers.
       mlp_dim: F, of blockwise parallel heads; None for those of Medusa.
-      dtype: of activations; logits are always float32.
+      dtype: the dtype of activations; logits are always float32.
 
     Weights are those of `abstract_params`, in `heads.with_target`.
     """

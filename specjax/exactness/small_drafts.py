@@ -261,7 +261,7 @@ def head(kind: str, size: int, width: int) -> Head:
     Args:
       kind: "medusa", "blockwise", "eagle" or "eagle3", which says two in three ids.
       size: V.
-      width: of the target's hidden states.
+      width: the width of the target's hidden states.
     """
     rng = np.random.default_rng(5)
 

@@ -49,8 +49,8 @@ class Measurement(NamedTuple):
     run: () -> plain numbers by name.
     module: the module that measures, as it is imported.
     inputs: the files that it reads, weights and prompts.
-    dtype: of the arithmetic.
-    seed: of the random numbers; None if there are none.
+    dtype: the dtype of the arithmetic.
+    seed: the seed of the random numbers; None if there are none.
     shares: whether `run` takes `kept`, a dictionary by which rows of one run share
       results.
     """

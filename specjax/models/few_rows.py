@@ -102,7 +102,7 @@ def _is_dynamic(weights: Sequence[Weights]) -> bool:
     return any(isinstance(each.kernel, Dynamic) for each in weights)
 
 
-class Normalized(NamedTuple):
+class NormOperands(NamedTuple):
     """The operands of norm(x), [..., E]."""
 
     x: Array
@@ -113,10 +113,10 @@ def normalize(x: Array, norm: Norm) -> Array:
     """Returns norm(x), computed by compiled code for few rows."""
     if not (_has_few_rows(x) and operation.in_use()):
         return norm(x)
-    return operation.run(NORM, Normalized(x, norm))[0]
+    return operation.run(NORM, NormOperands(x, norm))[0]
 
 
-def _normalize(of: Normalized) -> Sequence[Array]:
+def _normalize(of: NormOperands) -> Sequence[Array]:
     return [of.norm(of.x)]
 
 
@@ -125,7 +125,7 @@ def same_shape(of: Any) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(of.x.shape, of.x.dtype)]
 
 
-def native_norm(of: Normalized) -> Sequence[Array]:
+def native_norm(of: NormOperands) -> Sequence[Array]:
     """Calls the native code in rows_norm.cc."""
     return jax.ffi.ffi_call("specjax_rows_norm", same_shape(of))(
         of.x, *_norm_buffers(of.norm), **_norm_attributes(of.norm)
@@ -140,8 +140,8 @@ class Products(NamedTuple):
 
     Attributes:
       x: [..., K].
-      weights: of each product.
-      norm: of x, or None.
+      weights: the weights of each product.
+      norm: the norm of x, or None.
       residual: [..., N], or None.
     """
 
@@ -205,8 +205,8 @@ class FeedForward(NamedTuple):
     """The operands of a feed-forward layer of x [..., E], see `blocks.FeedForward`.
 
     Attributes:
-      weights: of the gate, if there is one, in and out.
-      norm: of x, or None.
+      weights: the weights of the gate, if there is one, in and out.
+      norm: the norm of x, or None.
     """
 
     x: Array
@@ -228,18 +228,18 @@ def native_feed_forward(of: FeedForward, activation: str, add: bool) -> Sequence
     )
 
 
-class Attended(NamedTuple):
+class AttentionOperands(NamedTuple):
     """The operands of the attention of a text to its cache.
 
     Attributes:
       query: [B, T, H D]; not yet normalised or turned, and so are keys.
       key: [B, T, K D].
       value: [B, T, K D].
-      cache: of the layer.
+      cache: the cache of the layer.
       start: [B], the slot of the first token.
       mask: bool [B or 1, T, S], True where a token sees a slot.
-      bias: of scores, [B or 1, H, T, S], or None.
-      norms: of each head's queries and keys, or None.
+      bias: the bias of scores, [B or 1, H, T, S], or None.
+      norms: the norms of each head's queries and keys, or None.
       turn: a `blocks.Turn`, or None.
     """
 
@@ -255,12 +255,12 @@ class Attended(NamedTuple):
 
 
 class AttentionKind(NamedTuple):
-    """The static arguments of the attention of `Attended`.
+    """The static arguments of attention, beside its `AttentionOperands`.
 
     Attributes:
       width: D, of a head.
-      scale: of scores.
-      cap: of scores, see `attention.attend`; None leaves them.
+      scale: the scale of scores.
+      cap: the cap of scores, see `attention.attend`; None leaves them.
       ring: whether slots are a ring, see `window_cache`.
     """
 
@@ -270,13 +270,13 @@ class AttentionKind(NamedTuple):
     ring: bool
 
 
-def attended_shapes(of: Attended) -> list[jax.ShapeDtypeStruct]:
+def attended_shapes(of: AttentionOperands) -> list[jax.ShapeDtypeStruct]:
     """Returns the shapes of the attention's output, [B, T, H D], and of the cached keys
     and values."""
     return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (of.query, *of.cache)]
 
 
-def serves_attention(of: Attended, kind: AttentionKind) -> bool:
+def serves_attention(of: AttentionOperands, kind: AttentionKind) -> bool:
     """Returns whether compiled code computes the attention to a layer's cache for these
     queries. It adds a bias before it caps scores, and `attention.attend` after, so it
     takes only one of both."""
@@ -294,7 +294,7 @@ def serves_attention(of: Attended, kind: AttentionKind) -> bool:
     return fits and values.dtype == of.query.dtype and operation.in_use()
 
 
-def native_attention(of: Attended, kind: AttentionKind) -> Sequence[Array]:
+def native_attention(of: AttentionOperands, kind: AttentionKind) -> Sequence[Array]:
     """Calls the native code in rows_attention.cc, which writes the cache in place."""
     scales = (
         (None, None) if of.norms is None else (of.norms[0].scale, of.norms[1].scale)
@@ -331,7 +331,7 @@ class Path(NamedTuple):
     Attributes:
       start: [B], the first slot that is written.
       path: [B, N], from which slots after it, see `types.KeepPath`.
-      cache: of the layer.
+      cache: the cache of the layer.
     """
 
     start: Array

@@ -41,12 +41,13 @@ class Config(NamedTuple):
     Attributes:
       vocab: V.
       dim: E.
-      mlp_dim: of the feed-forward layer.
+      mlp_dim: the width of the feed-forward layer.
       num_heads: H.
-      bands: of a frame, M.
-      frames: of a window, F: twice as many as the encoder has states.
-      positions: of a text, with its prompt.
-      dtype: of activations and cache; logits are always float32.
+      bands: the number of bands of a frame, M.
+      frames: the number of frames of a window, F: twice as many as the encoder has
+        states.
+      positions: the most positions of a text and its prompt.
+      dtype: the dtype of activations and cache; logits are always float32.
       joined: whether the caches of all decoder layers are one buffer, see
         `models.lowering`.
     """

@@ -113,7 +113,7 @@ def native_sample(of: DrawOperands) -> Sequence[Array]:
 
 
 class OrderOperands(NamedTuple):
-    """The operands of ids in the order of log p + g: a `types.Law` [...] of rows of
+    """The operands of an order of ids by log p + g: a `types.Law` [...] of rows of
     logits, and Gumbel variables g [..., V]."""
 
     law: Any

@@ -57,8 +57,9 @@ class Arrival(NamedTuple):
 class Served(NamedTuple):
     """The answer to a request.
 
-    index: of its arrival, from 0. tokens: ids [N].
-    calls: of the target. arrived, admitted, ended: seconds since serving began.
+    index: the index of its arrival, from 0. tokens: ids [N].
+    calls: the number of calls of the target. arrived, admitted, ended: seconds since
+    serving began.
     """
 
     index: int  # type: ignore[assignment]  # in place of tuple.index

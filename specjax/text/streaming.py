@@ -22,12 +22,13 @@ MARKS = range(0xD800, 0xE000)  # characters that no text of bytes has
 class Piece(NamedTuple):
     """The next part of a text.
 
-    index: of its prompt. text: whole characters, maybe none yet. ended: None while it
-    goes on; "end" by a token that ends texts, "stop" by a string to stop at, which is
-    left out, or "length". tokens: ids that were committed, up to the one that completes
-    such a string. logprobs: log p of each by the target's logits at temperature 1 and
-    its rules; () where nobody asked. drafted, accepted: tokens of the draft that were
-    decided on, and of these kept. sample: which of its prompt's texts it is of.
+    index: the index of its prompt. text: whole characters, maybe none yet. ended: None
+    while it goes on; "end" by a token that ends texts, "stop" by a string to stop at,
+    which is left out, or "length". tokens: ids that were committed, up to the one that
+    completes such a string. logprobs: log p of each by the target's logits at
+    temperature 1 and its rules; () where nobody asked. drafted, accepted: tokens of the
+    draft that were decided on, and of these kept. sample: which of its prompt's texts
+    it is of.
     """
 
     index: int  # type: ignore[assignment]  # in place of tuple.index

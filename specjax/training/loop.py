@@ -73,7 +73,7 @@ class Task(NamedTuple):
         sizes: JSON, which identifies the run.
         init: key -> parameters.
         loss: (params, batch) -> scalar, also the held-out measure.
-        config: of the model, whose parameters a mesh splits.
+        config: the configuration of the model, whose parameters a mesh splits.
         batch: of a seed, the pair (recipe.seed, step).
         held_out: batches for evaluation, by the names of the curve.
         measure: (params, batch) -> scalars by name, of held-out batches; None is the

@@ -110,12 +110,12 @@ def keep(
     """Returns the states of a target, computed once, then read from `folder`.
 
     Args:
-      folder: of the shards.
+      folder: the folder of the shards.
       parts: of each shard, a function that returns its arrays, always the same ones, as
         one by `scorer` or `writer` does.
       reads: the hidden states that are stored.
       about: JSON, all that the states depend on.
-      label: of the bar.
+      label: the name of the bar.
 
     Raises:
       ValueError: the folder holds states of another target, or of other texts.

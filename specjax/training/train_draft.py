@@ -42,12 +42,12 @@ class Setting:
     """The settings of a training: the draft, its texts, and the optimization.
 
     Attributes:
-      kind: of `draft_kinds.RATES`.
+      kind: one of `draft_kinds.RATES`.
       out: the folder of the draft; it must not exist.
       runs: the folder of the run.
-      sizes: of the draft.
+      sizes: the sizes of the draft.
       objective: its loss.
-      recipe: of the loop; `length` is the longest text that is read.
+      recipe: the recipe of the loop; `length` is the longest text that is read.
       data: a file of texts that the target reads, None for texts that it writes.
       generate: a file of prompts that it continues, None for `data`.
       texts: how many it writes; where there are fewer prompts, they are used again.

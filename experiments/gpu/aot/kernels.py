@@ -69,7 +69,7 @@ def describe(device: str, asked: str, known: str, *sizes) -> dict:
     the machine code.
 
     Returns:
-        copies: of at least half of the draft's logits.
+        copies: the number of copies of at least half of the draft's logits.
         launches: kernels of one verification, on a TPU those of Pallas.
         vector_memory: the bytes of logits in VMEM.
         captured: launches in a CUDA graph.

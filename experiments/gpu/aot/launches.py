@@ -50,8 +50,8 @@ class LaunchSetting(NamedTuple):
     Attributes:
         decode: the settings of decoding; with a rule other than `token` only whole
             steps are counted.
-        slots: of the caches.
-        input_tokens: of an encoder's input.
+        slots: the number of slots of the caches.
+        input_tokens: the number of tokens of an encoder's input.
         device: one of `compilers.DEVICES`.
     """
 

@@ -31,9 +31,9 @@ class Chip(NamedTuple):
         flops: a second, in bfloat16.
         link: bytes a second that it sends to others, half of the published number for
             both directions.
-        slice: of eight, as `aot` names them.
-        source: of these numbers; a TPU's memory is the one that libtpu's compiler
-            reports, in GiB.
+        slice: a slice of eight chips, as `aot` names it.
+        source: the source of these numbers; a TPU's memory is the one that libtpu's
+            compiler reports, in GiB.
     """
 
     memory: float
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     """A step of `batch` rows that drafts gamma tokens.
 
     Attributes:
-        slots: of a row's caches.
+        slots: the number of slots of a row's caches.
         inputs: tokens of an encoder's input.
         layout: the mesh, see `specjax.runtime.mesh`.
     """

@@ -30,7 +30,7 @@ class Limits(NamedTuple):
     """The limits of one program.
 
     Attributes:
-        seconds: of walltime and, rounded up, of CPU.
+        seconds: the time of walltime and, rounded up, of CPU.
         memory_mib: MiB of memory that it may address.
         file_mib: MiB of each file that it writes.
         files: the number of files that may be open at once.
