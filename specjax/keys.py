@@ -206,7 +206,7 @@ def draw_uniform(key: Array, shape: tuple[int, ...]) -> Array:
 @functools.cache
 def _uniforms_of_shape(shape: tuple[int, ...]) -> Callable:
     @_same_bits
-    def uniforms(of: laws.Keyed) -> list[Array]:
+    def uniforms(of: laws.KeyOperands) -> list[Array]:
         draw = functools.partial(jax.random.uniform, shape=shape, dtype=jnp.float32)
         return [_map_keys(draw, of.key)]
 
@@ -224,7 +224,7 @@ def _gumbels_of_width(vocab: int) -> Callable:
     options = dict(dtype=jnp.float32, mode="high")
 
     @_same_bits
-    def gumbels(of: laws.Keyed) -> list[Array]:
+    def gumbels(of: laws.KeyOperands) -> list[Array]:
         draw = functools.partial(jax.random.gumbel, shape=(vocab,), **options)
         return [_map_keys(draw, of.key)]
 

@@ -312,40 +312,45 @@ def _wrap(words: Any) -> Array:
     return jax.random.wrap_key_data(words, impl=KEYS)
 
 
-class Keyed(NamedTuple):
+class KeyOperands(NamedTuple):
     """The operands of uniforms in [0, 1), of keys [...]."""
 
     key: Array
 
 
 def uniform(twin: Callable, key: Array, shape: tuple[int, ...]) -> Array:
-    """Returns uniforms [..., *shape] of keys [...]. twin: (`Keyed`) -> [uniforms]."""
+    """Returns uniforms u [..., *shape] of keys [...]. twin: (`KeyOperands`) -> [u]."""
     native, shapes = _fix(native_uniform, shape), _fix(uniform_shapes, shape)
-    return _run(twin, Keyed(key), native=native, shapes=shapes, here=serves_keys(key))[
-        0
-    ]
+    return _run(
+        twin, KeyOperands(key), native=native, shapes=shapes, here=serves_keys(key)
+    )[0]
 
 
-def uniform_shapes(shape: tuple[int, ...], of: Keyed) -> list[jax.ShapeDtypeStruct]:
+def uniform_shapes(
+    shape: tuple[int, ...], of: KeyOperands
+) -> list[jax.ShapeDtypeStruct]:
     """Returns the shape of uniforms, of which each key has `shape`."""
     return [jax.ShapeDtypeStruct((*of.key.shape, *shape), jnp.float32)]
 
 
-def native_uniform(shape: tuple[int, ...], of: Keyed) -> Sequence[Array]:
+def native_uniform(shape: tuple[int, ...], of: KeyOperands) -> Sequence[Array]:
     """Calls threefry.cc for uniforms."""
     call = jax.ffi.ffi_call("specjax_keys_uniform", uniform_shapes(shape, of))
     return call(jax.random.key_data(of.key))
 
 
 def gumbel(twin: Callable, key: Array, vocab: int) -> Array:
-    """Returns Gumbel variables [..., V] of keys [...]. twin: (`Keyed`) -> [them]."""
+    """Returns Gumbel variables g [..., V] of keys [...].
+
+    twin: (`KeyOperands`) -> [g].
+    """
     shape = (vocab,)
     native, shapes = _fix(native_gumbel, shape), _fix(uniform_shapes, shape)
     here = serves_keys(key) and 1 <= vocab < 2**31
-    return _run(twin, Keyed(key), native=native, shapes=shapes, here=here)[0]
+    return _run(twin, KeyOperands(key), native=native, shapes=shapes, here=here)[0]
 
 
-def native_gumbel(shape: tuple[int, ...], of: Keyed) -> Sequence[Array]:
+def native_gumbel(shape: tuple[int, ...], of: KeyOperands) -> Sequence[Array]:
     """Calls threefry.cc for Gumbel variables."""
     call = jax.ffi.ffi_call("specjax_keys_gumbel", uniform_shapes(shape, of))
     return call(jax.random.key_data(of.key))
