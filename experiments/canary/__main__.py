@@ -48,7 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
             unpack(flags.then, Path(folder))
         except (OSError, subprocess.CalledProcessError, zipfile.BadZipFile):
             parser.error(f"no commit and no wheel {flags.then}: git log names commits")
-        with side(Path(folder), flags.pair) as then, side(ROOT, flags.pair) as now:
+        with (
+            start_process(Path(folder), flags.pair) as then,
+            start_process(ROOT, flags.pair) as now,
+        ):
             seconds = time_in_turns((then, now), flags.seconds)
     rows, warnings = compare(*seconds)
     print(markup.text_table(HEAD, rows), end="")
@@ -78,7 +81,7 @@ def unpack(version: str, folder: Path) -> None:
 
 
 @contextmanager
-def side(folder: Path, pair: list[str]) -> Iterator[subprocess.Popen]:
+def start_process(folder: Path, pair: list[str]) -> Iterator[subprocess.Popen]:
     """Starts a process of one version, which compiles every program and then waits for
     input.
 
