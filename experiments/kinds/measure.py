@@ -177,8 +177,8 @@ def agreement(tokens: Tokens) -> dict[str, float | int | None]:
     """Tests whether the run kept as many drafted tokens as expected.
 
     Returns:
-        z: of the drafts kept, each with probability `expected`; None where no draft was
-            uncertain.
+        z: the z-score of the number of drafts kept, each of which is kept with
+            probability `expected`; None where no draft was uncertain.
         against: the number of tokens with probability 0 or 1 that came out otherwise,
             by rounding.
     """

@@ -120,7 +120,7 @@ def multiply(
       joined: whether they are one product on a GPU, see `lowering.products`.
       factor: [..., 1] in float32, by which the products are multiplied before they are
         rounded; or None.
-      norm: the norm of x before it is multiplied; or None.
+      norm: the norm that is applied to x before it is multiplied; or None.
       residual: [..., N], to which the first product is added; or None.
     """
     dtype = jnp.dtype(by[0].dtype)

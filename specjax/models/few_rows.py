@@ -141,7 +141,7 @@ class Products(NamedTuple):
     Attributes:
       x: [..., K].
       weights: the weights of each product.
-      norm: the norm of x, or None.
+      norm: the norm that is applied to x, or None.
       residual: [..., N], or None.
     """
 
@@ -206,7 +206,7 @@ class FeedForward(NamedTuple):
 
     Attributes:
       weights: the weights of the gate, if there is one, in and out.
-      norm: the norm of x, or None.
+      norm: the norm that is applied to x, or None.
     """
 
     x: Array

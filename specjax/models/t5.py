@@ -265,8 +265,9 @@ class Inputs(NamedTuple):
 class Cache(NamedTuple):
     """The cache of a decoder and of the input that it attends to.
 
-    own: of the text so far; None to decode it whole. read: keys and values of the input
-    in each layer, computed once. length [B]: how much of the input is real.
+    own: each layer's keys and values of the text so far; None where a whole text is
+    decoded in one call. read: each layer's keys and values of the input, computed once.
+    length [B]: how much of the input is real.
     """
 
     own: caches.Cache | None

@@ -45,8 +45,8 @@ class Spent(NamedTuple):
 
     windows: its rows. calls of the target, tokens written, accepted of tested drafts:
     sums over the rows. seconds: the time of encoding and decoding, without
-    compilation; encoding: the time of the encoders alone. steps: of beam search,
-    where windows were searched (`speech.beams`), the calls that it makes without a
+    compilation; encoding: the time of the encoders alone. steps: where windows were
+    decoded by beam search (`speech.beams`), the calls that the search takes without a
     draft."""
 
     windows: int

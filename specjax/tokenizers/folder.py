@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 class Special(NamedTuple):
     """The ids around a text.
 
-    start: of a text, None for none. ends: ids that each end it; an input of an encoder
-    ends with the first. encodes: whether the model reads its prompts by an encoder.
+    start: the id that a text starts with, None for none. ends: ids that each end it; an
+    input of an encoder ends with the first. encodes: whether the model reads its
+    prompts by an encoder.
     """
 
     start: int | None

@@ -111,8 +111,8 @@ def keep(
 
     Args:
       folder: the folder of the shards.
-      parts: of each shard, a function that returns its arrays, always the same ones, as
-        one by `scorer` or `writer` does.
+      parts: for each shard, a function that returns its arrays, always the same ones,
+        as one by `scorer` or `writer` does.
       reads: the hidden states that are stored.
       about: JSON, all that the states depend on.
       label: the name of the bar.

@@ -57,7 +57,7 @@ class Setting:
       longest: prompts of more tokens are left out.
       held_out: the number of texts to measure on, whose prompts are not trained on.
       part: texts that are written or read together, and make a shard.
-      parts: of a batch, one after another, to save memory.
+      parts: the number of parts of a batch, which are computed one after another.
       devices: a mesh, as `runtime.mesh.parse` reads it; "" is one device.
     """
 
@@ -83,7 +83,7 @@ class Material(NamedTuple):
     """The texts of a training run, as functions that return them.
 
     Attributes:
-      parts: of each shard for training, a function that returns its arrays.
+      parts: for each shard for training, a function that returns its arrays.
       held_out: the same of those that are measured on.
       about: JSON, all that they depend on besides the target.
     """

@@ -132,7 +132,7 @@ class QuestionSetting(NamedTuple):
     """The questions of a run.
 
     Attributes:
-        shares: of each kind, the number of batches in a cycle.
+        shares: for each kind, the number of batches in a cycle.
         batches: the number of batches of all kinds.
         plan: the plan of an answer.
         question: the most tokens of a question that the target asks itself.
