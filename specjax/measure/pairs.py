@@ -299,10 +299,10 @@ def measure_alpha(
     pair = place_on_mesh(pair, protocol.batch)
     chosen = fused.for_protocol(*pair, protocol)
     text = target_text(pair[0], prompts, protocol, chosen, kept)
-    scores, heat = None, protocol.decode.temperature
+    scores, temperature = None, protocol.decode.temperature
     if pair[1].law is not None and protocol.decode.rule in scoring.BY_RATIO:
         truncation = protocol.decode.truncation()
-        scores = scoring.score(*pair, text, heat, **truncation)
+        scores = scoring.score(*pair, text, temperature, **truncation)
     by_position = Positions([], [])
     calls = speculate(
         pair, prompts, len(text.start), protocol, chosen, seen=by_position.see

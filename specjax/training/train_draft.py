@@ -154,14 +154,16 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     width = -(-max(map(len, begins)) // WIDTH) * WIDTH
     write = target_states.writer(target, reads, setting.new)
 
-    def part(some: list[list[int]], heat: np.ndarray, number: int, seed: int) -> Arrays:
+    def part(
+        some: list[list[int]], temperature: np.ndarray, number: int, seed: int
+    ) -> Arrays:
         key = jax.random.fold_in(root_key(seed), number)
         tokens = np.zeros((len(some), width), np.int32)
         for row, ids in enumerate(some):
             tokens[row, : len(ids)] = ids
         lengths = np.array([len(ids) for ids in some], np.int32)
         prompt = Prompt(jnp.asarray(tokens), jnp.asarray(lengths))
-        return write(key, prompt, heat)
+        return write(key, prompt, temperature)
 
     seed, size = 2 * setting.recipe.seed, setting.part
     both = []
@@ -171,11 +173,11 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
         rows = min(size, count)
         full = -(-count // rows) * rows
         whole = [some[i % len(some)] for i in range(full)]
-        heat = temperatures(full, len(some), setting.greedy_every)
+        temperature = temperatures(full, len(some), setting.greedy_every)
         cut = [slice(at, at + rows) for at in range(0, full, rows)]
         both.append(
             [
-                partial(part, whole[each], heat[each], i, seed + number)
+                partial(part, whole[each], temperature[each], i, seed + number)
                 for i, each in enumerate(cut)
             ]
         )
