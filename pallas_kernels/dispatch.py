@@ -32,7 +32,7 @@ class Device(NamedTuple):
 
     platform: "cpu", "gpu" or "tpu".
     kind: JAX's name of the device.
-    capability: of a GPU, (9, 0) for Hopper.
+    capability: the compute capability of a GPU, (9, 0) for Hopper.
     """
 
     platform: str

@@ -75,7 +75,7 @@ def law_row(temperature, *, top, first, lse, cut: tuple | None, vocab: int) -> L
     """Returns the scalars of a deferred law, from the statistics of its logits.
 
     Args:
-      temperature: of each row.
+      temperature: the temperature of each row.
       top: the largest logit.
       first: its smallest id.
       lse: log of the sum of exp(scale * (z - top)).

@@ -42,7 +42,7 @@ class DecodeConfig:
     policy: the name of what decides how much of gamma is drafted, of
       `specjax.policies`.
     new_tokens: the most tokens of a text, without its prompt.
-    seed: of all randomness, 0 to 2**32 - 1.
+    seed: the seed of all randomness, 0 to 2**32 - 1.
     kernels: one of `KERNELS`.
     logprobs: whether log p of each token is measured.
 

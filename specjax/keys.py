@@ -121,7 +121,7 @@ def _fold(key: Array, data: Array | np.ndarray) -> Array:
     return laws.fold(_fold_each, key, data)
 
 
-def _fold_each(of: laws.Folded) -> list[Array]:
+def _fold_each(of: laws.FoldOperands) -> list[Array]:
     fold = jax.vmap(jax.random.fold_in)
     if of.key.ndim > of.data.ndim:
         fold = jax.vmap(fold, in_axes=(0, None))
@@ -190,7 +190,7 @@ def _slots(key: Array, slots: Array | np.ndarray) -> Array:
     return laws.fold(_fold_all, key, slots, outer=True)
 
 
-def _fold_all(of: laws.Folded) -> list[Array]:
+def _fold_all(of: laws.FoldOperands) -> list[Array]:
     each = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     return [jax.vmap(each, in_axes=(0, None))(of.key, of.data)]
 
@@ -206,7 +206,7 @@ def draw_uniform(key: Array, shape: tuple[int, ...]) -> Array:
 @functools.cache
 def _uniforms_of_shape(shape: tuple[int, ...]) -> Callable:
     @_same_bits
-    def uniforms(of: laws.Keyed) -> list[Array]:
+    def uniforms(of: laws.KeyOperands) -> list[Array]:
         draw = functools.partial(jax.random.uniform, shape=shape, dtype=jnp.float32)
         return [_map_keys(draw, of.key)]
 
@@ -224,7 +224,7 @@ def _gumbels_of_width(vocab: int) -> Callable:
     options = dict(dtype=jnp.float32, mode="high")
 
     @_same_bits
-    def gumbels(of: laws.Keyed) -> list[Array]:
+    def gumbels(of: laws.KeyOperands) -> list[Array]:
         draw = functools.partial(jax.random.gumbel, shape=(vocab,), **options)
         return [_map_keys(draw, of.key)]
 

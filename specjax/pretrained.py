@@ -35,10 +35,11 @@ def load(
         faster-whisper; a GGUF file (extra `gguf`), whose weights are multiplied out; a
         checkpoint of T5X or its gs:// URL; a .safetensors file of `specjax.zoo.save`;
         an id "org/name" of the Hugging Face hub (extra `hf`).
-      dtype: of weights, activations and cache; any float of numpy or bfloat16. Or
-        "int8": large matrices are rounded to whole numbers of eight bits with a scale
-        for each output, and all else is float32. What is decoded is then the law of
-        the rounded weights: a target of its own, to which drafts make no difference.
+      dtype: the dtype of weights, activations and cache; any float of numpy or
+        bfloat16. Or "int8": large matrices are rounded to whole numbers of eight bits
+        with a scale for each output, and all else is float32. What is decoded is then
+        the law of the rounded weights: a target of its own, to which drafts make no
+        difference.
         "int8_dynamic" also rounds what multiplies these matrices, row by row, to whole
         numbers of sixteen bits, and is faster on a CPU: again a target of its own. Its
         logits depend more on how many tokens a call has (see the guide on measuring).

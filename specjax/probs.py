@@ -65,7 +65,7 @@ def _standardize(logits: Array, sampling: Sampling) -> Law:
     return law._replace(lse=jnp.log(weights.sum(-1)))
 
 
-def _law_scalars(of: laws.Heated) -> list[Array]:
+def _law_scalars(of: laws.LawOperands) -> list[Array]:
     law = _standardize(of.logits, Sampling(of.temperature))
     return [getattr(law, name) for name in laws.SCALARS]
 
@@ -278,10 +278,10 @@ def sample(law: Law, u: Array) -> Array:
         return ids[sample(law._replace(logits=logits, tie=place[law.tie]), u)]
     if isinstance(law.logits, Table):
         return pick(_weights(law), u)
-    return laws.sample(_pick_of_law, laws.Drawn(law, u))
+    return laws.sample(_pick_of_law, laws.DrawOperands(law, u))
 
 
-def _pick_of_law(of: laws.Drawn) -> list[Array]:
+def _pick_of_law(of: laws.DrawOperands) -> list[Array]:
     return [pick(_weights(of.law), of.u)]
 
 
@@ -321,7 +321,7 @@ def sample_distinct(law: Law, gumbel: Array, count: int) -> Array:
         return ids[sample_distinct(own, gumbel[..., ids], count)]
     law = law._replace(logits=_dense_logits(law))
     most = min(count, law.logits.shape[-1])
-    of = laws.Perturbed(law, gumbel)
+    of = laws.OrderOperands(law, gumbel)
     drawn = laws.distinct(_first_in_order(most), of, most)
     more = [(0, 0)] * (drawn.ndim - 1) + [(0, count - most)]
     return jnp.pad(drawn, more, mode="edge")
@@ -329,7 +329,7 @@ def sample_distinct(law: Law, gumbel: Array, count: int) -> Array:
 
 @functools.cache
 def _first_in_order(count: int) -> Callable:
-    def ids_of(of: laws.Perturbed) -> list[Array]:
+    def ids_of(of: laws.OrderOperands) -> list[Array]:
         law, z = of.law, of.law.logits
         ahead = _log_weights(z, law.scale, law.top) + of.gumbel  # log p and a constant
         behind = z - law.top[..., None] - 1e4  # below everything that the law keeps

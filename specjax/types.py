@@ -546,9 +546,9 @@ class Kernels(NamedTuple):
     """The functions that read the logits of both models in a decoder, and how they were
     chosen.
 
-    verifier: of speculative steps. draw: how drafts are drawn, of `drafters.rollout`.
-    alone: the verifier of the baseline, gamma = 0. record: what ran and why, plain, for
-    whatever is measured with it.
+    verifier: the verifier of speculative steps. draw: how drafts are drawn, of
+    `drafters.rollout`. alone: the verifier of the baseline, gamma = 0. record: what ran
+    and why, plain, for whatever is measured with it.
     """
 
     verifier: Verifier

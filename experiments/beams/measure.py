@@ -55,10 +55,11 @@ class BeamSetting(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """The result of searching with one text.
+    """The result of a beam search for one text.
 
-    ids: the tokens of each beam, the best first. calls: of the target. seconds: of
-    reading and decoding. encoding: those of them that an encoder of sound took.
+    ids: the tokens of each beam, the best beam first. calls: how often the target was
+    called. seconds: the time of prefill and decoding. encoding: the part of these
+    seconds that the encoder of a Whisper took.
     """
 
     ids: list
@@ -82,7 +83,8 @@ def check_setting(setting: BeamSetting) -> None:
 
 
 def compare(search: Search, setting: BeamSetting, *, texts: int) -> dict:
-    """Returns every number of a row as a plain value. texts: how many there are."""
+    """Searches `texts` texts without and with a draft, at each width, and returns every
+    number of the row's record as a plain value."""
     rounds = [
         search_all(search, setting, texts=texts, label=f"round {turn}")
         for turn in range(setting.rounds + 1)

@@ -45,7 +45,7 @@ def text_row(
     Args:
         target, draft: M_p and M_q; the draft is a model.
         task, read: the name of a task, and how a task of that name is read.
-        setting: of the row.
+        setting: the setting of the row.
 
     Raises:
         ValueError: the pair or the setting cannot search.
@@ -107,7 +107,7 @@ def speech_row(
 
     Args:
         target, draft: M_p and M_q.
-        setting: of the row; its new_tokens is not read.
+        setting: the setting of the row; its new_tokens is not read.
         folder: the recordings in FLAC; "" is the bundled one.
 
     Raises:

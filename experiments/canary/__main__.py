@@ -27,7 +27,7 @@ from specjax.runtime import console, progress
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDE = Path(__file__).with_name("side.py")
-MOST, ROUNDS = 0.1, 5  # a change that is told, and rounds that are needed for a word
+MOST, ROUNDS = 0.1, 5  # the change that is reported, and the rounds that this takes
 PACKAGES = ("specjax", "pallas_kernels", "gin_configs")
 HEAD = ["", "then", "now", "change"]
 
@@ -48,7 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
             unpack(flags.then, Path(folder))
         except (OSError, subprocess.CalledProcessError, zipfile.BadZipFile):
             parser.error(f"no commit and no wheel {flags.then}: git log names commits")
-        with side(Path(folder), flags.pair) as then, side(ROOT, flags.pair) as now:
+        with (
+            start_process(Path(folder), flags.pair) as then,
+            start_process(ROOT, flags.pair) as now,
+        ):
             seconds = time_in_turns((then, now), flags.seconds)
     rows, warnings = compare(*seconds)
     print(markup.text_table(HEAD, rows), end="")
@@ -78,7 +81,7 @@ def unpack(version: str, folder: Path) -> None:
 
 
 @contextmanager
-def side(folder: Path, pair: list[str]) -> Iterator[subprocess.Popen]:
+def start_process(folder: Path, pair: list[str]) -> Iterator[subprocess.Popen]:
     """Starts a process of one version, which compiles every program and then waits for
     input.
 
@@ -139,10 +142,10 @@ def compare(
     """Returns a table row for each number, and a warning for each change above MOST."""
     rows, warnings, here = [], [], numbers(later)
     for name, old in numbers(earlier).items():
-        told = f"{100 * (here[name] / old - 1):+.1f} %"
-        rows.append([name, *map(markup.number, (old, here[name])), told])
+        change = f"{100 * (here[name] / old - 1):+.1f} %"
+        rows.append([name, *map(markup.number, (old, here[name])), change])
         if abs(here[name] / old - 1) > MOST:
-            warnings.append(f"warning: {name} changed by {told}")
+            warnings.append(f"warning: {name} changed by {change}")
     return rows, warnings
 
 

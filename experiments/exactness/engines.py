@@ -19,7 +19,7 @@ from specjax.exactness.fixtures import Fixture, context_free, reference, table
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import block, gumbel, lenient, match, rejection, token
 
-TOLD = Path(__file__).with_name("engines.json")  # name, source, version, expected
+ENGINES = Path(__file__).with_name("engines.json")  # name, source, version, expected
 EXACT, SLOWER, DIFFERS = "exact law", "exact, fewer tokens", "differs"
 
 
@@ -27,7 +27,7 @@ class Rule(NamedTuple):
     """An engine's rule, and the models that it is certified on.
 
     Attributes:
-        key: of its numbers in a record.
+        key: the key of its numbers in a record.
         expected: EXACT, SLOWER or DIFFERS.
         plain: the models that Algorithm 1 is measured on, where they are not `fixture`
             with tokens drawn from the law that the draft carries.
@@ -145,10 +145,10 @@ def rule_pairs() -> dict[str, tuple]:
 
 
 def read_rules() -> list[Rule]:
-    told = json.loads(TOLD.read_text("utf-8"))
+    stored = json.loads(ENGINES.read_text("utf-8"))
     return [
         Rule(
-            *(key, *told[key], verifier, fixture),
+            *(key, *stored[key], verifier, fixture),
             plain=plain[0] if plain else None,
             claim=CLAIMS.get(key.removesuffix("_cut"), UNKNOWN),
         )

@@ -46,7 +46,7 @@ class ReadingSetting(NamedTuple):
     """The setting of a row of the table of reading.
 
     Attributes:
-        format: of `FORMATS`.
+        format: one of `FORMATS`.
         smaller: divides its sizes, for a test.
     """
 
@@ -178,7 +178,7 @@ def write_orbax(folder: Path, params) -> None:
         manager.save(1, args=ocp.args.Composite(state=ocp.args.PyTreeSave(tree)))
 
 
-def host(place: str, rank: int, path: str) -> None:
+def load_shards(place: str, rank: int, path: str) -> None:
     """Loads a checkpoint, and prints the bytes that were read and held."""
     jax.distributed.initialize(place, HOSTS, rank)
     reads = count_bytes()
@@ -222,4 +222,4 @@ def count_bytes() -> list[int]:
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
     arguments = [json.loads(word) for word in words]
-    host(*arguments) if what == "host" else write(arguments[0], *arguments[1])
+    load_shards(*arguments) if what == "host" else write(arguments[0], *arguments[1])

@@ -68,8 +68,9 @@ def build(
         raise ValueError(f"no language {language!r}: choose one of {known}")
     if protocol.decode.rule != "token" or protocol.decode.gamma < 1:
         raise ValueError(
-            "kinds are told of Algorithm 1: set the rule to token and gamma to at"
-            f" least 1; got {protocol.decode.rule} and {protocol.decode.gamma}"
+            "kinds of tokens are measured with Algorithm 1: set the rule to token and"
+            " gamma to at least 1; got"
+            f" {protocol.decode.rule} and {protocol.decode.gamma}"
         )
     pair = target, draft = drafts.pair(target, draft)
     check_pair(*pair)
@@ -85,7 +86,7 @@ def build(
 def measure(
     pair: Pair, prompts: Prompts, protocol: Protocol, *, reading: tuple[str, Tokenizer]
 ) -> dict:
-    """Returns every number of a row as a plain value.
+    """Measures the pair by kind of token, and returns the numbers of the row's record.
 
     Args:
         reading: language and tokenizer of the texts.
@@ -176,8 +177,8 @@ def agreement(tokens: Tokens) -> dict[str, float | int | None]:
     """Tests whether the run kept as many drafted tokens as expected.
 
     Returns:
-        z: of the drafts kept, each with probability `expected`; None where no draft was
-            uncertain.
+        z: the z-score of the number of drafts kept, each of which is kept with
+            probability `expected`; None where no draft was uncertain.
         against: the number of tokens with probability 0 or 1 that came out otherwise,
             by rounding.
     """

@@ -25,15 +25,15 @@ def cells(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens) ->
     texts have the label.
 
     Args:
-        labels: of each token [M], None for one that is left out.
+        labels: the labels of each token [M], None for one that is left out.
         order: all labels in the order in which they are listed; labels without tokens
             are not listed.
 
     Returns:
-        label: of the cell.
+        label: the label of the cell.
         count: the number of its tokens.
         texts: the number of texts that have such tokens.
-        share: of the labelled tokens.
+        share: the share of the labelled tokens.
         alpha, expected, kept: [mean, low, high].
         more: `expected` less that of all other labels, [mean, low, high].
     """

@@ -70,8 +70,8 @@ def measure(
             Path(folder), at_once=at_once, prompts=prompts, block=block
         )
     shares = {f"share_{k}": alone / (alone + x) for k, x in ROW_SECONDS.items()}
-    told = {"tasks": tasks, "workers": at_once, "predicted_task_s": predicted}
-    return told | {"task_s": alone, "task_s_together": several} | shares | found
+    fields = {"tasks": tasks, "workers": at_once, "predicted_task_s": predicted}
+    return fields | {"task_s": alone, "task_s_together": several} | shares | found
 
 
 def seconds(folder: Path, tasks: int, at_once: int) -> float:

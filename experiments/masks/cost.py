@@ -59,8 +59,8 @@ SCHEMA = """{
 class MaskSetting(NamedTuple):
     """The setting of a row of the table of masks.
 
-    decode: of every text. texts: how many of a task are decoded. rounds: how often each
-    is timed, after a first time that is not.
+    decode: how every text is decoded. texts: how many texts of a task are decoded.
+    rounds: how often each is timed, after a first time that is not.
     """
 
     decode: DecodeConfig = DecodeConfig()
@@ -81,7 +81,7 @@ def row(
     Args:
         target, draft: M_p and M_q.
         task, read: the name of a task, and how a task of that name is read.
-        setting: of the row.
+        setting: the setting of the row.
 
     Raises:
         ValueError: the pair or the setting cannot decode.
@@ -98,7 +98,7 @@ def row(
 
 
 def measure(pair: Pair, prompts: list[list[int]], setting: MaskSetting) -> dict:
-    """Returns every number of a row as a plain value."""
+    """Decodes the prompts in every way, and returns the numbers of the row's record."""
     jobs = {
         name: [prepare(*pair, [ids], setting.decode, form=form) for ids in prompts]
         for name, form in FORMS.items()

@@ -42,7 +42,7 @@ def build(
 
     Args:
         ask: a name of ASKED.
-        options: of this question.
+        options: the options of this question.
 
     Raises:
         ValueError: the name is unknown, the draft has no law, or as `pairs.alpha`.

@@ -184,7 +184,9 @@ def operations(actions: int, leads: np.ndarray, reward: np.ndarray) -> float:
     return float(flops[0] / (SWEEPS * flops[1]))
 
 
-def per_call(p: np.ndarray, q: np.ndarray, leads: np.ndarray, *, gamma: int) -> float:
+def actions_per_call(
+    p: np.ndarray, q: np.ndarray, leads: np.ndarray, *, gamma: int
+) -> float:
     """Returns the actions per call of Algorithm 1 with gamma guessed steps, from the
     Markov chain of calls.
     """
@@ -205,7 +207,7 @@ def build(sweeps: int, heat: float, world_time: float) -> Measurement:
     """Returns the measurement of one row.
 
     Args:
-        sweeps: of f'.
+        sweeps: the number of sweeps of f'.
         heat: the temperature of both softmaxes.
         world_time: the time of g, in times of f.
 
@@ -222,14 +224,14 @@ def build(sweeps: int, heat: float, world_time: float) -> Measurement:
 
 
 def measure(sweeps: int, heat: float, world_time: float) -> dict:
-    """Returns how often each rule's guess is kept, the time of a step in units of f's
-    time, and the runs of g that it costs.
+    """Returns how often each rule's guess is kept, the time of a step in times of f,
+    and how often g runs in it. Arguments as in `build`.
     """
     leads, reward = build_world()
     p, q = (softmax(plan(leads, reward, n) / heat) for n in (SWEEPS, sweeps))
     spent = stationary_shares(np.einsum("sa,sat->st", p, leads))
     c, extra = sweeps / SWEEPS, operations(p.shape[1], leads, reward)
-    told, shown, time, alone = {}, [], {}, 1 + world_time
+    numbers, shown, time, alone = {}, [], {}, 1 + world_time
     for name, (k, verifier, drawn) in RULES.items():
         kept, law = outcome(p, q, k, verifier=verifier, drawn=drawn)
         share = float(spent @ kept)
@@ -247,7 +249,7 @@ def measure(sweeps: int, heat: float, world_time: float) -> dict:
             }
         )
     for gamma in GAMMAS:
-        many = per_call(p, q, leads, gamma=gamma)
+        many = actions_per_call(p, q, leads, gamma=gamma)
         took = (gamma * (c + world_time) + 1 + extra + world_time) / many
         shown.append(
             {
@@ -259,21 +261,29 @@ def measure(sweeps: int, heat: float, world_time: float) -> dict:
                 "largest difference of a law": None,
             }
         )
-    told |= {f"kept_{i}": it["kept"] for i, it in enumerate(shown[: len(RULES)])}
-    told["gain_match"] = min(time[name] for name in MATCHES) / time[OURS] - 1
+    numbers |= {f"kept_{i}": it["kept"] for i, it in enumerate(shown[: len(RULES)])}
+    numbers["gain_match"] = min(time[name] for name in MATCHES) / time[OURS] - 1
     own = [it["times as fast"] for it in shown if "Algorithm 1" in it["rule"]]
     fastest = max(it["times as fast"] for it in shown)
-    told |= {"gain_alone": max(own) - 1, "fastest": fastest}
+    numbers |= {"gain_alone": max(own) - 1, "fastest": fastest}
     verdict = [
         judge(
             "over a match of one guess a step gains",
-            told["gain_match"],
+            numbers["gain_match"],
             error=None,
             bound=0.0,
         ),
         judge(
-            "over f and g in turn it gains", told["gain_alone"], error=None, bound=0.0
+            "over f and g in turn it gains",
+            numbers["gain_alone"],
+            error=None,
+            bound=0.0,
         ),
     ]
-    told |= {"c": c, "rule_operations": extra, "world_time": world_time, "heat": heat}
-    return QUESTION._asdict() | told | {"verdict": verdict, "points": shown}
+    numbers |= {
+        "c": c,
+        "rule_operations": extra,
+        "world_time": world_time,
+        "heat": heat,
+    }
+    return QUESTION._asdict() | numbers | {"verdict": verdict, "points": shown}

@@ -142,7 +142,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     each = np.stack([found[..., 0], found[..., 1], beta], -1)
     each = np.concatenate([each, np.ones_like(each[..., :1])], -1)
     totals, mean = sum_by_text(each, sequence), each.mean(0)
-    told = {"tokens": places, "sequences": len(totals), "beta": float(mean[0, 2])}
+    fields = {"tokens": places, "sequences": len(totals), "beta": float(mean[0, 2])}
     shown, furthest = [], found[..., 2].max(0)
     named = points()
     for (rule, x), numbers, ratio in zip(named, mean, furthest, strict=True):
@@ -166,8 +166,8 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         )
         gains[rule] = gain
         key = rule.replace(" ", "_").replace(",", "").replace("-", "less")
-        told |= {f"behind_{key}": gain[0], f"behind_{key}_se": gain[1]}
-        told[f"tv_{key}"] = float(mean[at, 1])
+        fields |= {f"behind_{key}": gain[0], f"behind_{key}_se": gain[1]}
+        fields[f"tv_{key}"] = float(mean[at, 1])
     verdict = [
         judge(
             f"by {rule} the frontier is ahead by",
@@ -178,4 +178,4 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         for rule, gain in gains.items()
         if rule != OURS
     ]
-    return told | {"gamma": GAMMA, "verdict": verdict, "points": shown}
+    return fields | {"gamma": GAMMA, "verdict": verdict, "points": shown}

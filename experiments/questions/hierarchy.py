@@ -163,10 +163,10 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
 
     alpha, alpha_lower, each = share(4, 5), share(2, 3), share(0, 1)
     more, error = bootstrap(excess_calls, totals)
-    told = {"calls_per_draft_token": each[0], "calls_per_draft_token_se": each[1]}
-    told |= {"alpha_lower": alpha_lower[0], "alpha_lower_se": alpha_lower[1]}
-    told |= {"alpha": alpha[0], "alpha_se": alpha[1]}
-    told |= {
+    numbers = {"calls_per_draft_token": each[0], "calls_per_draft_token_se": each[1]}
+    numbers |= {"alpha_lower": alpha_lower[0], "alpha_lower_se": alpha_lower[1]}
+    numbers |= {"alpha": alpha[0], "alpha_se": alpha[1]}
+    numbers |= {
         "alpha_plain": float(alike.accepted.sum() / alike.tested.sum()),
         "by_formula": 1 / float(closed_forms.expected_tokens(alpha_lower[0], lower)),
         "by_length": rounds(alpha_lower[0], lower, gamma) / gamma,
@@ -186,4 +186,4 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
             most=True,
         )
     ]
-    return told | {"verdict": verdict, "points": []}
+    return numbers | {"verdict": verdict, "points": []}

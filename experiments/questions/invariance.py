@@ -76,16 +76,16 @@ def measure(
     )
     ones = np.ones_like(each[:, :1], dtype=np.float64)
     totals = sum_by_text(np.concatenate([each, ones], -1), sequence)
-    told = {"tokens": len(sequence), "sequences": len(totals)}
+    numbers = {"tokens": len(sequence), "sequences": len(totals)}
     for i, name in enumerate(("beta", "race", "match")):
         value, error = bootstrap(lambda sums, i=i: sums[i] / sums[-1], totals)
-        told |= {name: value, f"{name}_se": error}
+        numbers |= {name: value, f"{name}_se": error}
     price = bootstrap(lambda sums: 1 - sums[1] / sums[0], totals)
-    told |= {"price": price[0], "price_se": price[1], "points": []}
-    told["verdict"] = [
+    numbers |= {"price": price[0], "price_se": price[1], "points": []}
+    numbers["verdict"] = [
         judge("a race accepts fewer by", price[0], error=price[1], bound=0.1, most=True)
     ]
-    return told | (
+    return numbers | (
         count_tokens(pair, prompts, protocol, len(totals)) if decoded else {}
     )
 
@@ -94,7 +94,7 @@ def count_tokens(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -
     """Decodes `count` texts by each of RULES; returns their tokens per call, and how
     many fewer a race gives.
     """
-    told, calls = {}, []
+    numbers, calls = {}, []
     for rule in RULES:
         asked = change(protocol, rule=rule)
         using = fused.for_protocol(*pair, asked)
@@ -104,7 +104,7 @@ def count_tokens(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -
     shown = []
     for i, name in enumerate(RULES):
         value, error = bootstrap(lambda sums, i=i: sums[i, 0] / sums[i, 1], runs)
-        told |= {f"per_call_{name}": value, f"per_call_{name}_se": error}
+        numbers |= {f"per_call_{name}": value, f"per_call_{name}_se": error}
         own = {"tokens a call": value, "tokens a call_se": error}
         shown.append({"rule": name} | own)
 
@@ -115,5 +115,5 @@ def count_tokens(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -
 
     for name, other in (("token", 0), ("block", 2)):
         value, error = bootstrap(lost_share(other), runs)
-        told |= {f"fewer_{name}": value, f"fewer_{name}_se": error}
-    return told | {"points": shown}
+        numbers |= {f"fewer_{name}": value, f"fewer_{name}_se": error}
+    return numbers | {"points": shown}

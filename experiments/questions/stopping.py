@@ -82,8 +82,8 @@ def record_run(pair: Pair, prompts: Prompts, protocol: Protocol) -> WatchedRun:
 
     def record(running: np.ndarray, state: State, info: Info) -> None:
         rows = np.flatnonzero(running & (first + np.arange(running.size) < count))
-        told = info.accepted, info.accept_prob, state.policy
-        calls.append((first + rows, *(np.array(x)[rows] for x in told)))
+        values = info.accepted, info.accept_prob, state.policy
+        calls.append((first + rows, *(np.array(x)[rows] for x in values)))
 
     kernels = fused.for_protocol(*pair, protocol)
     for _, each in decode(pair, prompts, count, how, kernels=kernels, seen=record):
@@ -236,12 +236,12 @@ def measure(
             cost_per_token(sums[at[name]]) / cost_per_token(sums[at[other]]) - 1
         )
 
-    told = {"tokens": int(np.sum(it.accepted + 1)), "sequences": len(totals)}
+    numbers = {"tokens": int(np.sum(it.accepted + 1)), "sequences": len(totals)}
     points = []
     for i, name in enumerate(names):
         cost, error = bootstrap(lambda sums, i=i: cost_per_token(sums[i]), totals)
         share, share_error = bootstrap(closed_share(i), totals)
-        told |= {f"closed_{name}": share, f"closed_{name}_se": share_error}
+        numbers |= {f"closed_{name}": share, f"closed_{name}_se": share_error}
         points.append(
             {
                 "rule": name.replace("_", " "),
@@ -258,12 +258,12 @@ def measure(
         "oracle_gain": ("gamma", "oracle"),
     }.items():
         value, error = bootstrap(relative_gain(*pair_of), totals)
-        told |= {name: value, f"{name}_se": error}
-    told |= {"c": c, "slope": slope, "points": points}
-    return told | {"verdict": verdicts(told)}
+        numbers |= {name: value, f"{name}_se": error}
+    numbers |= {"c": c, "slope": slope, "points": points}
+    return numbers | {"verdict": verdicts(numbers)}
 
 
-def verdicts(told: dict) -> list[str]:
+def verdicts(numbers: dict) -> list[str]:
     """Returns the three verdicts in words.
 
     They compare the head with a threshold on q(x), the head with a threshold on the
@@ -275,6 +275,6 @@ def verdicts(told: dict) -> list[str]:
         "oracle_gain": ("over the best gamma the oracle gains", 0.6, True),
     }
     return [
-        judge(said, told[name], error=told[f"{name}_se"], bound=bound, most=most)
+        judge(said, numbers[name], error=numbers[f"{name}_se"], bound=bound, most=most)
         for name, (said, bound, most) in asked.items()
     ]

@@ -130,15 +130,15 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     names = [*ways]
     each = np.stack([*ways.values(), np.ones(len(sure))], -1)
     totals, at = sum_by_text(each, sequence), {name: i for i, name in enumerate(names)}
-    told = {"tokens": len(sure), "sequences": len(totals)}
+    numbers = {"tokens": len(sure), "sequences": len(totals)}
     for name, i in at.items():
         value, error = bootstrap(lambda sums, i=i: sums[i] / sums[-1], totals)
-        told |= {f"alpha_{name}": value, f"alpha_{name}_se": error}
+        numbers |= {f"alpha_{name}": value, f"alpha_{name}_se": error}
     for name in ("switch", "binned", "ceiling"):
         ends = at[name], at["fixed"]
         gain = bootstrap(lambda sums, x=ends: sums[x[0]] / sums[x[1]] - 1, totals)
-        told |= {f"gain_{name}": gain[0], f"gain_{name}_se": gain[1]}
-    told["argmax_ahead"] = float((chance[:, -1] > chance[:, alike]).mean())
+        numbers |= {f"gain_{name}": gain[0], f"gain_{name}_se": gain[1]}
+    numbers["argmax_ahead"] = float((chance[:, -1] > chance[:, alike]).mean())
     mean = chance.mean(0)
     grid = mean[:-1].reshape(len(HEATS), len(CUTS))
     shown = [
@@ -151,7 +151,8 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         "the best of each bin gains": "gain_binned",
     }
     verdict = [
-        judge(k, told[v], error=told[f"{v}_se"], bound=0.01) for k, v in gains.items()
+        judge(k, numbers[v], error=numbers[f"{v}_se"], bound=0.01)
+        for k, v in gains.items()
     ]
     best = ARMS[int(mean.argmax())]
-    return told | {"best": best, "verdict": verdict, "points": shown}
+    return numbers | {"best": best, "verdict": verdict, "points": shown}

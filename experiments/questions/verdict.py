@@ -41,8 +41,8 @@ def judge(
     word = "undecided" if not clear else "survives" if margin > 0 else "killed"
     sign = "<" if value < bound else ">" if value > bound else "="
     known = bool(error) and not np.isnan(error)
-    told = f"{value:.2%}" + (f" ± {error:.2%}" if known else "")
-    return f"{word}: {what} {told} {sign} {100 * bound:g}%"
+    value_text = f"{value:.2%}" + (f" ± {error:.2%}" if known else "")
+    return f"{word}: {what} {value_text} {sign} {100 * bound:g}%"
 
 
 def sum_by_text(values: np.ndarray, sequence: np.ndarray) -> np.ndarray:

@@ -55,7 +55,7 @@ def quantities(lines: Sequence[dict], setting: Mapping) -> dict:
     ratios of them; or a word that says why there is no time.
 
     Args:
-        lines: of programs.
+        lines: the lines of programs.
         setting: the row's: its `acceptances`, of which the first counts, and what
             `has_program` reads.
     """

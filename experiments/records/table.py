@@ -23,7 +23,7 @@ class Line(NamedTuple):
         quantity: its key in `measured`; "key@0.8" is a curve's value at alpha 0.8.
         error: the key of its standard error, where that is not the quantity's name and
             `_se`.
-        decimals: of the published number.
+        decimals: the number of decimals of the published number.
         exact: our number must round to the published one.
         needs: what is missing where there is no record.
         goal: the goal that we set ourselves, such as "at least 2.5".
@@ -139,7 +139,8 @@ def printed_names(template: str, quantity: str, **called: str) -> tuple[str, str
     the row.
 
     Args:
-        template: of the number's whole name, in which {what} stands for `quantity`.
+        template: the template of the number's whole name, in which {what} stands for
+            `quantity`.
         called: the words for every name in braces.
     """
     pieces = quantity.split(", ")

@@ -30,8 +30,8 @@ class Kind(NamedTuple):
     """The properties of one figure.
 
     Attributes:
-        quantity: of its curves.
-        label: of its axis.
+        quantity: what its curves show.
+        label: the label of its axis.
         low, high: the ends of its axis, if no point is beyond them.
         measured: the quantity of table2 that is drawn beside the curves.
         costs: whether that quantity includes costs that the curves leave out, so that
@@ -52,8 +52,8 @@ class Point(NamedTuple):
 
     Attributes:
         task, heat: task and temperature; None if published.
-        error: of alpha.
-        ends: of the value's interval.
+        error: the error of alpha.
+        ends: the ends of the value's interval.
     """
 
     curve: str
@@ -81,7 +81,7 @@ def drawing(
     are no rows.
 
     Args:
-        times: of table2.
+        times: the times of table2.
     """
     if not curves:
         return None

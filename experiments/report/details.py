@@ -280,18 +280,18 @@ def fits(records: Records) -> list[Grid]:
     names = {line.row: line.what.partition(": ")[0] for line in lines}
     for row, measurement in numbers_by_row(records, "fits").items():
         for cell in measurement["cells"]:
-            told, got = cell["predicted"], cell.get("compiled", {})
-            total, found = told["bytes"]["total"], got.get("sent", {}).get("bytes")
-            fits = got.get("fits", told["fits"])
+            forecast, got = cell["predicted"], cell.get("compiled", {})
+            total, found = forecast["bytes"]["total"], got.get("sent", {}).get("bytes")
+            fits = got.get("fits", forecast["fits"])
             it = {"what": names.get(row, row), "batch": cell["batch"], "more": ""}
             it |= {"cache": f"{cell['slots']:,}", "fits": "yes" if fits else "no"}
-            it |= {"gb": total / 1e9, "largest": told["largest_batch"]}
-            it["sent"] = told["sent"]["bytes"] / 1e6
+            it |= {"gb": total / 1e9, "largest": forecast["largest_batch"]}
+            it["sent"] = forecast["sent"]["bytes"] / 1e6
             if got:
                 it |= {"compiled": got["bytes"] / 1e9, "found": found and found / 1e6}
                 it["more"] = f"{got['bytes'] / total - 1:+.1%}"
             if fits:
-                it |= {x: told[x] for x in ("alone_ms", "spec_ms", "speed")}
+                it |= {x: forecast[x] for x in ("alone_ms", "spec_ms", "speed")}
             cells.append(it)
     return grid("fits", cells) + grid("fits_check", against_one_gpu(records))
 
@@ -303,12 +303,12 @@ def against_one_gpu(records: Records) -> Iterator[dict]:
     plan = numbers_by_row(records, "fits").get("h100_one_t5")
     ran = numbers_by_row(records, "chip").get("ende_small_t0_h100")
     if plan and ran:
-        told, gamma = plan["cells"][0]["predicted"], ran["gamma"]
+        forecast, gamma = plan["cells"][0]["predicted"], ran["gamma"]
         drafted = ran["c"] * ran["target_ms"] * gamma
         for what, ours, theirs in (
-            ("T5-XXL alone, ms a token", told["alone_ms"], ran["token_ms"]),
-            (f"{gamma} drafted tokens of T5-small, ms", told["draft_ms"], drafted),
-            ("times as fast by speculation", told["speed"], ran["speedup"]),
+            ("T5-XXL alone, ms a token", forecast["alone_ms"], ran["token_ms"]),
+            (f"{gamma} drafted tokens of T5-small, ms", forecast["draft_ms"], drafted),
+            ("times as fast by speculation", forecast["speed"], ran["speedup"]),
         ):
             ratio = ours / theirs
             yield {"what": what, "ours": ours, "measured": theirs, "ratio": ratio}

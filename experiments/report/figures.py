@@ -41,7 +41,7 @@ class Timeline(NamedTuple):
     Attributes:
         times: the row of table2.
         traces: the folder of the traces.
-        prefix: of their names in it.
+        prefix: the prefix of their names in it.
     """
 
     times: str

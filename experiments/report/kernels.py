@@ -141,8 +141,8 @@ def predicted_programs(row: str, state: str) -> Iterator[dict]:
     for guess in expectations()["predictions"]:
         if guess["row"] == row:
             name = names[guess["quantity"]].removesuffix(", us")
-            told = prediction(row, guess["quantity"])
-            yield {"name": name, "predicted": told, "state": state}
+            predicted = prediction(row, guess["quantity"])
+            yield {"name": name, "predicted": predicted, "state": state}
 
 
 def timed_programs(row: str, it: dict) -> Iterator[dict]:

@@ -186,8 +186,8 @@ def head_rows(head: Sequence[str]) -> str:
     above, rules, below = [], [], []
     at = 0
     while at < len(head):
-        of, told, _ = head[at].rpartition(", published")
-        if told and at + 1 < len(head) and head[at + 1] == f"{of}, ours":
+        of, published, _ = head[at].rpartition(", published")
+        if published and at + 1 < len(head) and head[at + 1] == f"{of}, ours":
             above.append(rf"\multicolumn{{2}}{{c}}{{{stack_lines(head_lines(of))}}}")
             rules.append(rf"\cmidrule(lr){{{at + 1}-{at + 2}}}")
             below += [rf"\tiny {word}" for word in (PAPER, OURS)]

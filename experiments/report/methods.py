@@ -41,9 +41,9 @@ def wagner(folder: str, records: Records) -> list[Grid]:
 ORDER = ("greedy", "alone", "exact", "sigmoid", "sigmoid released", "always")
 
 
-def place(name: str) -> tuple:
-    """Returns the position of a method: greedy texts, then sampled ones, then truncated
-    laws; by rule, then by scale.
+def sort_key(name: str) -> tuple:
+    """Returns the key by which methods are sorted: greedy texts, then sampled ones,
+    then truncated laws; by rule, then by scale.
     """
     *words, scale = name.removesuffix("_top50").split("_")
     rule = " ".join(words) if scale[:2] == "1e" else name.split("_")[0]
@@ -59,7 +59,7 @@ def speech(records: Records) -> list[Grid]:
         pair = f"{it['target']} with {it['draft']}, {row}"
         names = [key.removeprefix("wer_ci_") for key in it if key.startswith("wer_ci_")]
         if names:
-            kind, names = "errors", sorted(names, key=place)
+            kind, names = "errors", sorted(names, key=sort_key)
             items = [part(it, x) | {"name": x.replace("_", " ")} for x in names]
         elif "guarantees" in it:
             kind, items = "alone", []
@@ -87,7 +87,7 @@ def chen(records: Records) -> list[Grid]:
     for row, it in numbers_by_row(records, "chen_data", "chen_paper").items():
         if "theoretical_speed" in it:
             stopped = it.get("why_not_alone", {}).items()
-            told = {way: gain_text(it, way) for way in ("alone", "speculative")}
-            told["stopped"] = ", ".join(f"{kind} {count}" for kind, count in stopped)
-            items.append(it | told | {"row": row})
+            gains = {way: gain_text(it, way) for way in ("alone", "speculative")}
+            gains["stopped"] = ", ".join(f"{kind} {count}" for kind, count in stopped)
+            items.append(it | gains | {"row": row})
     return grid("chen", items)

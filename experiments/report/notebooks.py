@@ -40,7 +40,7 @@ def run(
         if len(had) != 1:
             raise ValueError(f"{path.name}: {len(had)} cells have {brief[0]!r}")
         had[0].source = had[0].source.replace(*brief)
-    told, count = notebook.metadata.copy(), len(notebook.cells)
+    metadata_before, count = notebook.metadata.copy(), len(notebook.cells)
     notebook.cells += [nbformat.v4.new_code_cell(source) for source in more]
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(ROOT / ".jax_cache")
     kept = {"JAX_COMPILATION_CACHE_DIR": cache}
@@ -49,7 +49,7 @@ def run(
     asked = dict(timeout=900, kernel_name="python3", resources=where)
     asked |= dict(record_timing=False, coalesce_streams=True)
     NotebookClient(notebook, **asked).execute(env={**os.environ, **kept, **FIXED})
-    notebook.metadata, notebook.cells = told, notebook.cells[:count]
+    notebook.metadata, notebook.cells = metadata_before, notebook.cells[:count]
     for cell in code(notebook):
         cell.outputs = [x for x in cell.outputs if x.get("name") != "stderr"]
     return notebook

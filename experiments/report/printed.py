@@ -149,8 +149,8 @@ def row_remarks(row: Row, usual_device: str) -> list[str]:
     found = ["recorded earlier"] if "earlier" in record else []
     lines = row.lines.values()
     for line in lines:
-        told = kernel_times.note(record["measured"], line.quantity)
-        found += [f"{text} (times of programs)" for text in told]
+        notes_of_times = kernel_times.note(record["measured"], line.quantity)
+        found += [f"{text} (times of programs)" for text in notes_of_times]
         if numbers.contradicts_published(line, record):
             name = line.column or line.label
             found.append(f"{name}: {DIFFERS}")
@@ -240,13 +240,13 @@ def cells(row: Row, columns: Sequence[str], notes: Notes) -> list[tuple[str, str
     found = []
     for name in columns:
         line = row.lines.get(name)
-        told = (
+        published = (
             ""
             if line is None or line.published is None
             else numbers.format_published(line)
         )
         ours = "" if line is None else format_measured(line, row.record, notes)
-        found.append((told, ours))
+        found.append((published, ours))
     size = row.record["measured"].get("tokens")
     return [*found, ("", "" if size is None else str(size))]
 
@@ -310,10 +310,10 @@ def make_head(
     head: list[str] = []
     kept: list[tuple[int, int]] = []
     for at, name in enumerate(columns):
-        told = any(row[at][0] for row in body)
-        head += [f"{name}, published" if name else "published"] if told else []
-        head.append(f"{name}, ours" if told and name else name or "ours")
-        kept += [(at, 0), (at, 1)] if told else [(at, 1)]
+        has_published = any(row[at][0] for row in body)
+        head += [f"{name}, published" if name else "published"] if has_published else []
+        head.append(f"{name}, ours" if has_published and name else name or "ours")
+        kept += [(at, 0), (at, 1)] if has_published else [(at, 1)]
     if any(row[-1][1] for row in body):
         head.append("n")
         kept.append((-1, 1))

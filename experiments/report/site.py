@@ -53,9 +53,14 @@ def speeds(results: Records) -> list[list[str]]:
         strict=True,
     )
     rows = [
-        [f"{it['writes']}: {it['pair']}", f"{it['temperature']:g}", it["ours"], told]
+        [
+            f"{it['writes']}: {it['pair']}",
+            f"{it['temperature']:g}",
+            it["ours"],
+            published,
+        ]
         for record, it in found
-        for told in [published_speed(record)]
+        for published in [published_speed(record)]
     ]
     if chip := results.get("chip", {}).get("ende_small_t0"):
         ours = headline.interval(*map(chip["measured"].get, ("speedup", "speedup_ci")))
@@ -65,8 +70,8 @@ def speeds(results: Records) -> list[list[str]]:
 
 
 def published_speed(record: dict) -> str:
-    told = record["published"] or {}
-    return f"{told.get('best_speedup', told.get('speedup', '')) or ''}"
+    published = record["published"] or {}
+    return f"{published.get('best_speedup', published.get('speedup', '')) or ''}"
 
 
 def to_docs(folder: Path) -> str:

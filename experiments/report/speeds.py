@@ -29,7 +29,7 @@ class Speed(NamedTuple):
         heat: temperature.
         value, ends: the speed and its interval over texts.
         all: the speeds of all records of the pair.
-        published: of the same row of the paper; None if there is none.
+        published: the speed of the same row of the paper; None if there is none.
     """
 
     label: str

@@ -58,9 +58,9 @@ def claim_lines(claim: Claim) -> list[str]:
 def tally(several: Iterable[Claim]) -> str:
     """Returns how many claims have each verdict."""
     each = [claim.outcome.verdict for claim in several]
-    told = {OUT_OF_SCOPE: "without their precondition here"}
+    names = {OUT_OF_SCOPE: "without their precondition here"}
     return "; ".join(
-        f"{each.count(it)} {told.get(it, it)}" for it in VERDICTS if it in each
+        f"{each.count(it)} {names.get(it, it)}" for it in VERDICTS if it in each
     )
 
 

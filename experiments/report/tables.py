@@ -64,17 +64,17 @@ def cells(line: Line, results: Records) -> list[str]:
     """Returns one line in the columns of HEAD; "ours" stays empty if nothing was
     measured.
     """
-    told = numbers.format_published(line)
+    published = numbers.format_published(line)
     record = results.get(line.folder, {}).get(line.row)
     if record is None:
         needs = f"not run here: needs {line.needs}" if line.needs else "not run"
-        return [line.what, told, "", "", "", "", "", needs]
+        return [line.what, published, "", "", "", "", "", needs]
     measured = record["measured"]
     error = measured.get(line.error or f"{line.quantity}_se")
     count = measured.get("tokens")
     return [
         line.what,
-        told,
+        published,
         markup.number(numbers.value(measured, line.quantity)),
         "" if error is None else markup.number(error),
         "" if count is None else str(count),
@@ -93,10 +93,10 @@ def state(line: Line, record: dict) -> str:
         return str(why)
     if numbers.contradicts_published(line, record):
         return printed.DIFFERS
-    told = "ok, recorded earlier" if "earlier" in record else "ok"
+    verdict = "ok, recorded earlier" if "earlier" in record else "ok"
     own = kernel_times.note(record["measured"], line.quantity)
     notes = "; ".join([*own, *records.notes(record)])
-    return f"{told}, with a note: {notes}" if notes else told
+    return f"{verdict}, with a note: {notes}" if notes else verdict
 
 
 def all_tables(results: Records) -> list[Table]:

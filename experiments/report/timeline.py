@@ -35,7 +35,7 @@ class Block(NamedTuple):
     """A part of a step in the drawing.
 
     Attributes:
-        kind: of COLORS.
+        kind: one of COLORS.
         begin, length: in ms.
         emitted: the tokens of a target's block.
     """
@@ -83,7 +83,7 @@ def timelines(
 
     Args:
         times: `measured` of a row of table2.
-        traces: of its pair, gamma_3 and so on, as
+        traces: the traces of its pair, gamma_3 and so on, as
             `experiments.papers.leviathan.figure1` measures them.
     """
     traced, absent = {}, []
@@ -128,8 +128,9 @@ def tokens_given(step: dict) -> list[str]:
 
 
 def blocks(times: dict, gamma: int, trace: dict | None, tokens: int) -> list[Block]:
-    """Returns the encoders, if any, then the steps that gave `tokens` tokens, in order;
-    the last step is cut as a limit would cut it.
+    """Returns the blocks of one text in the order of their times, in ms: those of the
+    encoders, if there are any, then those of the steps that write `tokens` tokens. The
+    last step counts only the tokens up to this limit.
     """
     at, parts = times["gamma"].index(gamma), []
     if times.get("encodes"):

@@ -25,7 +25,7 @@ class Grid(NamedTuple):
     """A table of cells.
 
     Attributes:
-        title: of this grid on a page with several; may be empty.
+        title: the title of this grid on a page with several; may be empty.
         head: the name of each column.
         rows: as many cells each as the head has.
         keys: the number of first columns that name a row.

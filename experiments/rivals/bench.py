@@ -90,13 +90,13 @@ def add_record(
 
     Args:
         origin: the measurement, the setting, and the seconds that it took.
-        versions: of the engines that are compared.
+        versions: the versions of the engines that are compared.
     """
     measurement, setting, seconds = origin
-    told = provenance.describe(measurement, config(setting), seconds)
-    told["versions"] |= versions
+    about = provenance.describe(measurement, config(setting), seconds)
+    about["versions"] |= versions
     record = {"row": row, "table": "bench", "scale": "laptop", "kind": "time"}
-    record |= {"measured": measured, "published": None, "provenance": told}
+    record |= {"measured": measured, "published": None, "provenance": about}
     jsonl.put(out / "bench.jsonl", record)
 
 

@@ -27,11 +27,12 @@ class EngineSetting(NamedTuple):
     """The setting of the rows that compare engines.
 
     Attributes:
-        size: of `weights.SIZES`.
-        gamma: of every engine that drafts; Theorem 3.8's best for the alpha and the
-            share of bytes of the draft of "small" (.78, .29).
-        texts: of `inputs` tokens each, in one batch or one after another.
-        rounds: of programs in turns, `pause` seconds before each.
+        size: one of `weights.SIZES`.
+        gamma: the gamma of every engine that drafts; Theorem 3.8's best for the alpha
+            and the share of bytes of the draft of "small" (.78, .29).
+        texts: the number of texts of `inputs` tokens each, in one batch or one after
+            another.
+        rounds: the number of rounds of programs in turns, `pause` seconds before each.
     """
 
     size: str = "small"

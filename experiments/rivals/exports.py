@@ -228,7 +228,7 @@ class Engine(NamedTuple):
     """An engine: the module of its programs, and the formats of weights that it reads.
 
     Attributes:
-        module: of this package.
+        module: the module of this package.
         kinds: by arithmetic, the function that makes its input.
         lacks: by kind or program, the reason why there is no number.
     """
@@ -294,7 +294,8 @@ def program_name(engine: str, kind: str, program: str) -> str:
 
 
 def our_program(engine: str, kind: str, program: str) -> str:
-    """Returns the name of our program to compare with: decoding in the same way, in the
-    same arithmetic or in the smallest that we have.
+    """Returns the name of the specjax program that an engine's program is compared
+    with. It decodes in the same way and in the same arithmetic, except that four bits
+    are compared with our eight.
     """
     return program_name("specjax", EIGHT if kind == FOUR else kind, program)

@@ -1,10 +1,10 @@
 """A file with the calls of an unfinished row, each written as soon as it was measured,
 so that nothing is lost when a run is stopped.
 
-The first line of a sitting says what its calls belong to: settings, weights, versions,
-commit and processor. Every other line is a call. Calls that belong to something else
-are moved aside. A line {"recorded": true} says that the row has its record; the file is
-deleted once the whole command is done.
+The first line that each run writes says what its calls belong to: settings, weights,
+versions, commit and processor. Every other line is a call. Calls that belong to
+something else are moved to another file. A line {"recorded": true} says that the row
+has its record; the file is deleted once the whole command is done.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ class Journal(NamedTuple):
     """The measured calls of a row.
 
     Attributes:
-        path: of the file; None keeps them in memory only.
+        path: the path of the file; None keeps the calls in memory only.
         calls: by their places.
         sittings: the numbers of the runs of the command that measured them.
         sitting: the number of this run, from 1.

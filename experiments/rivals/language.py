@@ -40,10 +40,11 @@ class LanguageSetting(NamedTuple):
 
     Attributes:
         texts: questions, of at most `longest` tokens.
-        gamma: of every engine that drafts.
-        batch: of the row with several texts at once, at most `texts`.
+        gamma: the gamma of every engine that drafts.
+        batch: the batch of the row with several texts at once, at most `texts`.
         prefill: tokens of the long prompt.
-        rounds: of all engines in turns, `pause` seconds before each.
+        rounds: the number of rounds of all engines in turns, `pause` seconds before
+            each.
         engines: some of `ENGINES`, joined by commas, ours among them; empty for all.
     """
 
@@ -128,7 +129,7 @@ def measure(
     """Yields each row's name and numbers.
 
     Args:
-        file: of questions.
+        file: a file of questions.
         work: a folder for the weights in each engine's format.
         texts_folder: a folder for the texts of every engine, in the format of `specjax
             microscope --texts`.

@@ -167,9 +167,9 @@ def open_engine(
 
     Args:
         work: the folder of files made for engines.
-        name: of the engine, as in the table.
+        name: the name of the engine, as in the table.
         module: the worker that runs it.
-        kind: of its products, as the worker names them.
+        kind: the kind of its products, as the worker names them.
 
     Raises:
         Refused: the model was not fetched.

@@ -71,7 +71,7 @@ def build(side: Side, seed: int, number: int) -> dict:
     """Returns the float32 parameters of one model.
 
     Args:
-        seed: of the circle, which both models of a pair share.
+        seed: the seed of the circle, which both models of a pair share.
         number: the seed of everything else.
 
     Raises:

@@ -10,10 +10,10 @@ so far, or the reason why there is none.
 `language(path, kind, room, gamma, ends, threads)` of a module returns (prompts,
 new_tokens) -> new ids of each prompt, greedy, at most `new_tokens`: `plain` decodes
 alone; `lookup` drafts gamma ids that followed an earlier occurrence of the last ones;
-`drafted` drafts by a model. kind: of the arithmetic. room: the most new ids. ends: ids
-that each end a text. `speech(path, kind, threads, drafts)` returns `plain`: file ->
-[text, ids], of English, greedy at one temperature, without timestamps and without
-earlier text; drafts: more programs by name, each with the draft of a name.
+`drafted` drafts by a model. kind: the kind of the arithmetic. room: the most new ids.
+ends: ids that each end a text. `speech(path, kind, threads, drafts)` returns `plain`:
+file -> [text, ids], of English, greedy at one temperature, without timestamps and
+without earlier text; drafts: more programs by name, each with the draft of a name.
 """
 
 import importlib

@@ -85,7 +85,7 @@ def check(setting: LoadSetting) -> None:
 def measure(
     target: Pretrained, draft: DraftSource, prompts: Prompts, setting: LoadSetting
 ) -> dict:
-    """Returns every number of a row as a plain value."""
+    """Serves the requests in every way, and returns the numbers of the row's record."""
     room = setting.most + max(setting.gammas) + 1
     pair = costs.Pair(target, draft, bucket(width(prompts)) + room)
     servers = {x: parts.server(pair, x, setting.rows) for x in setting.gammas}
@@ -184,15 +184,15 @@ def serve_all(
         ("open", serve_refilled, at),
     )
     for mode, run, when in runs:
-        told = {gamma: [] for gamma in servers}
+        by_gamma = {gamma: [] for gamma in servers}
         for _ in range(setting.rounds):
-            for gamma, each in told.items():
+            for gamma, each in by_gamma.items():
                 each.append(
                     simulate.latency_numbers(
                         at=when, times=run(gamma, when), tokens=tokens
                     )
                 )
-        for gamma, each in told.items():
+        for gamma, each in by_gamma.items():
             median = {k: float(np.median([it[k] for it in each])) for k in each[0]}
             found |= simulate.record_names(gamma > 0, {mode: median})
     return found

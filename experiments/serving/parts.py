@@ -36,16 +36,16 @@ class LoadSetting(NamedTuple):
             and each request has its own new_tokens.
         gammas: ascending from 0, the baseline.
         batches: rows of the programs that are timed, ascending.
-        rows: of the batch that serves, one of `batches`.
+        rows: the rows of the batch that serves, one of `batches`.
         requests: the number of requests that are served, each of `least` to `most` new
             tokens.
         longest: the most tokens of a prompt; longer prompts are left out, and all are
             padded to the longest.
         others: prompts, the first of the task, on which acceptance is measured and
             which are not served.
-        load: of the run whose requests arrive over time, as a share of the rate that
-            the batch is predicted to answer without a draft.
-        rounds: of the timings, and of the serving.
+        load: the load of the run whose requests arrive over time, as a share of the
+            rate that the batch is predicted to answer without a draft.
+        rounds: the number of rounds of the timings, and of the serving.
     """
 
     decode: DecodeConfig = DecodeConfig()

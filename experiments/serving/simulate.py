@@ -56,8 +56,8 @@ def steps_per_request(
     accepted than where the text repeats itself.
 
     Args:
-        tokens: [N], of its answer.
-        step_tokens: of some texts the tokens of each step, at least one.
+        tokens: [N], the number of tokens of each answer.
+        step_tokens: for some texts, the number of tokens of each step, at least one.
     """
     random = np.random.default_rng(seed)
 

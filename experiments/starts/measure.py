@@ -45,8 +45,8 @@ HEAD, MLP = 64, 3  # features of a head; features of an MLP, in those of the mod
 class StartSetting(NamedTuple):
     """The setting of a row of the table of starts.
 
-    rounds: pairs of a cold and a warm process. new_tokens: of the text. layers, dim:
-    sizes of the target of `row_of_a_folder`.
+    rounds: pairs of a cold and a warm process. new_tokens: the number of new tokens of
+    the text. layers, dim: sizes of the target of `row_of_a_folder`.
     """
 
     rounds: int = 3
@@ -83,7 +83,7 @@ def row_of_a_folder(
     Args:
         tokenizer: the bundled model whose tokenizer the folder has.
         draft: a draft that needs no model.
-        setting: of the row, with the sizes of the target.
+        setting: the setting of the row, with the sizes of the target.
 
     Raises:
         ValueError: there is no such model, or the setting measures nothing.

@@ -36,7 +36,7 @@ def prepare(chosen: argparse.Namespace) -> tuple[Examples, About]:
         raise ValueError("--fields are those of a --jsonl file")
     paths = [it for it in (chosen.tsv, chosen.jsonl) if it] + (chosen.parallel or [])
     rows, digest, eos, source = (
-        from_files(chosen, recipe, paths) if paths else from_datasets(chosen, recipe)
+        read_files(chosen, recipe, paths) if paths else read_dataset(chosen, recipe)
     )
     seen = progress.track(islice(rows, limit), chosen.task, limit, "examples")
     examples = recipes.collect(seen, length, chosen.truncate)
@@ -54,7 +54,7 @@ def prepare(chosen: argparse.Namespace) -> tuple[Examples, About]:
     return examples, about
 
 
-def from_files(chosen: argparse.Namespace, recipe: Recipe, paths: list[Path]) -> Rows:
+def read_files(chosen: argparse.Namespace, recipe: Recipe, paths: list[Path]) -> Rows:
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:
         raise ValueError(f"no file {', '.join(missing)}")
@@ -74,7 +74,7 @@ def from_files(chosen: argparse.Namespace, recipe: Recipe, paths: list[Path]) ->
     return rows, subwords.digest, subwords.eos, source
 
 
-def from_datasets(chosen: argparse.Namespace, recipe: Recipe) -> Rows:
+def read_dataset(chosen: argparse.Namespace, recipe: Recipe) -> Rows:
     from experiments.tasks import paper  # TensorFlow, which local files do without
 
     rows = paper.rows(

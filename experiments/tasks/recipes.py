@@ -24,7 +24,7 @@ class Recipe(NamedTuple):
 
     Attributes:
         dataset: its name in TensorFlow Datasets.
-        fields: of an example there.
+        fields: the fields of an example there.
         prefix: before every input; None for a language model, which has no inputs and
             one field, its targets. Otherwise the fields are an input and a target.
     """

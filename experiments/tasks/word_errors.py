@@ -24,7 +24,7 @@ class WordErrors(NamedTuple):
         low, high: the 95 % interval for other recordings, by drawing these again
             (percentile bootstrap).
         errors: words left out, inserted or changed.
-        words: of the references.
+        words: the number of words of the references.
         recordings: their number.
     """
 

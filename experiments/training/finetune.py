@@ -135,7 +135,7 @@ def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
     may not have changed.
     """
     folder = source_folder(checkpoint)
-    source = read(chosen, folder)
+    source = read_source(chosen, folder)
     coded = encode_pairs(source, chosen)
     check_ids(checkpoint, source, coded)
     if folder is not None and (folder / PIECES).is_file():
@@ -178,7 +178,7 @@ def source_folder(checkpoint: Pretrained) -> Path | None:
     return first.parent if first.name == huggingface.CONFIG else None
 
 
-def read(chosen: argparse.Namespace, folder: Path | None) -> Source:
+def read_source(chosen: argparse.Namespace, folder: Path | None) -> Source:
     if chosen.task.endswith(".npz"):
         if chosen.tokenizer or chosen.data_dir:
             raise ValueError(

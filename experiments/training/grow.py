@@ -34,7 +34,7 @@ def grow(
         noise: how much the weights that read the copies of one unit differ initially,
             relative to their root mean square. It cancels in the sum over the copies;
             without it the copies would stay equal forever.
-        seed: of the noise.
+        seed: the seed of the noise.
     """
     if isinstance(small, whisper.Config):
         return _speech(small, params, large)

@@ -125,7 +125,7 @@ def pair(
     values of alpha.
 
     Args:
-        sides: the streams of beginnings, for training and held out.
+        sides: two streams that prompts are cut from, for training and for measuring.
         export: writes "target" or "draft", and returns the path to load it from.
     """
     drafts = pipeline.stages(recipe, "draft")

@@ -47,7 +47,7 @@ class Bucket(NamedTuple):
 
     Attributes:
         rows: the number of pairs in a batch.
-        share: of the steps.
+        share: the share of the training steps that use these pairs.
     """
 
     pairs: list[Pair]
@@ -66,8 +66,8 @@ def group_by_size(
     A batch has about `tokens` tokens, including padding.
 
     Args:
-        share: of all steps for these pairs, divided so that every pair is seen equally
-            often.
+        share: the share of all steps for these pairs, divided so that every pair is
+            seen equally often.
     """
     held = {tuple(size): [] for size in sizes}
     for pair in pairs:

@@ -35,7 +35,7 @@ class Stage(NamedTuple):
     Attributes:
         folder: within the runs.
         data: the name of its training data.
-        loss: of `drafts.losses`, where the data are texts of a target.
+        loss: a name in `drafts.losses`, where the data are texts of a target.
         devices: as for `loop.train`.
     """
 
@@ -132,6 +132,7 @@ def stages(recipe: dict, *folders: str) -> list[Stage]:
 
 
 def config(recipe: dict, model: str) -> forward.Config:
+    """Returns the sizes of a recipe's model."""
     sizes = dict(recipe["models"][model])
     return families.by_name(sizes.pop("family")).config(**sizes)
 

@@ -45,7 +45,7 @@ from specjax.training import forward, loop, storage, written
 from specjax.training.written import Written
 from specjax.types import Encoded, Prompt
 
-TOLD = 0.3  # weight of the letters, beside the text
+LETTERS = 0.3  # weight of the letters, beside the text
 MEASURED = 16  # rows of the batches that are measured on
 RECORDING = "call seven three nine one meet me at gate two".split()
 SEED = 7  # of the recording
@@ -226,7 +226,7 @@ def export(folder: Path, model: Pretrained) -> None:
 
 
 def loss(config: Config) -> Callable[[Any, Rows], Array]:
-    """Returns the mean cross-entropy in nats per token after the prompt, plus TOLD
+    """Returns the mean cross-entropy in nats per token after the prompt, plus LETTERS
     times that of the letter at each state, which is read out by the tokens' embedding.
     """
 
@@ -237,8 +237,8 @@ def loss(config: Config) -> Callable[[Any, Rows], Array]:
         place = jnp.arange(1, rows.tokens.shape[1])
         live = (place >= rows.begun[:, None]) & (place < rows.length[:, None])
         letters = whisper.readout(config, params, states)
-        told = cross_entropy(letters, rows.spoken).mean()
-        return jnp.sum(each * live) / live.sum() + TOLD * told
+        spoken = cross_entropy(letters, rows.spoken).mean()
+        return jnp.sum(each * live) / live.sum() + LETTERS * spoken
 
     return mean_loss
 
@@ -255,7 +255,7 @@ def make_data(read: Rows, held_out: Rows) -> Callable[[Stage], Data]:
                 read, rng.integers(count, size=stage.recipe.batch)
             )
 
-        return Data(batch, fixed, loss, {"told": TOLD})
+        return Data(batch, fixed, loss, {"told": LETTERS})
 
     return stage_data
 

@@ -68,7 +68,7 @@ def law(block: Block, side: str) -> LawRow:
 
 
 def drafted_logits(block: Block, side: str, tokens: Array) -> Array:
-    """Returns the logit of each drafted token, over T and S."""
+    """Returns the logit of each drafted token of each text, along the axes T and S."""
     plan, place = block.plan, block.place
     t, s = (block.iota(plan.gamma, 1, axis) for axis in place[1:])
     lane = block.iota(plan.rows(side), BLOCK, 2)

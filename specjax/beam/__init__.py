@@ -45,9 +45,9 @@ class GeneratedBeams(NamedTuple):
     texts: what follows each prompt, a list for each prompt. scores: the sum of log p of
     each text's tokens, divided by their number to the power length_penalty. ids: the
     tokens of each text, the one that ends it among them. ended: why each ended, "end"
-    by such a token or "length". calls: of the target, a sum over the prompts; steps: of
-    beam search, which are the calls that it takes without a draft. seconds: what
-    decoding took, prefill included and compilation not.
+    by such a token or "length". calls: the number of calls of the target, a sum over
+    the prompts; steps: the steps of beam search, which are the calls that it takes
+    without a draft. seconds: what decoding took, prefill included and compilation not.
     """
 
     texts: list[list[str]]
@@ -101,7 +101,7 @@ def generate_beams(
       new_tokens: the most tokens that are written of each text; one value, or a list
         with one for each prompt.
       rules: as in `generate_text`; log p is that of the changed target.
-      task: of the T5's config.json whose recommendations are followed, such as
+      task: the task of the T5's config.json whose recommendations are followed, such as
         "translation_en_to_de".
 
     Raises:

@@ -63,8 +63,8 @@ def propose(
       model, params, cache: of the draft.
       beams: the running beams.
       token: [B, W], their last tokens.
-      place: of the running beams in both caches.
-      eos: [B, E], ids that end a text: what ends is in no level.
+      place: the place of the running beams in both caches.
+      eos: [B, E], the ids that end a text; no level has a beam that has ended.
       gamma: G, at least 1.
       drafted: U, at least W.
     """

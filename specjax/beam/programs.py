@@ -19,8 +19,8 @@ class ProgramKey(NamedTuple):
     """The key of a program: all that it is compiled for besides shapes. It is hashable.
 
     draft: the recipe of the model that drafts, None for none. config:
-    `BeamConfig.static`. slots: of the caches. rules: what both models' logits are
-    changed by.
+    `BeamConfig.static`. slots: the number of slots of the caches. rules: what both
+    models' logits are changed by.
     """
 
     target: Config

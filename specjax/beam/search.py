@@ -59,10 +59,10 @@ class State(NamedTuple):
 class Walk(NamedTuple):
     """The levels of one call that were verified so far.
 
-    level: of the call, 0 for its running beams. going: [B], rows that try a step from
-    that level. known: [B, W], which of their running beams lie in it. node, rank:
-    [B, W], the node of each, and its place among the W that are kept. kept: [B, G, W],
-    the path of `Model.keep`.
+    level: the level of the call, 0 for its running beams. going: [B], rows that try a
+    step from that level. known: [B, W], which of their running beams lie in it. node,
+    rank: [B, W], the node of each, and its place among the W that are kept. kept: [B,
+    G, W], the path of `Model.keep`.
     """
 
     level: Array

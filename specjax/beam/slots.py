@@ -64,8 +64,8 @@ def extend(path: Array, parent: Array, slot: Array) -> Array:
 def branches(place: Place, path: Array, begin: Array, *, drafted: int) -> Branches:
     """Returns the tree that a call on T tokens reads.
 
-    place: of the running beams. path: [B, T, S], slots with the text before each token.
-    begin: [B], slot of the call's first token. drafted: U.
+    place: the place of the running beams. path: [B, T, S], slots with the text before
+    each token. begin: [B], slot of the call's first token. drafted: U.
     """
     count, size = path.shape[1:]
     slot, own = jnp.arange(size), begin[:, None] + jnp.arange(count)

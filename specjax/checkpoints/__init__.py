@@ -45,7 +45,7 @@ class Pretrained(NamedTuple):
         custom parts.
       model: what decodes.
       params: weights as `model` takes them.
-      dtype: of weights, activations and cache, or "int8", see `load`.
+      dtype: that of weights, activations and cache, or "int8", see `load`.
       files: what the weights were read from; a folder, if T5X's. `pretrained.files_of`
         returns all files that decide what the model writes.
       start: the id that a decoder's text starts with, None where nothing names one.
@@ -78,7 +78,7 @@ class Pretrained(NamedTuple):
 
     @property
     def listens(self) -> bool:
-        """Returns whether its prompts are sound."""
+        """Returns whether it reads recordings of sound."""
         return self.config is not None and families.of(self.config).listens
 
     @property
@@ -135,14 +135,14 @@ def load(
       name: a path may be a folder of Hugging Face, a checkpoint of T5X (or its gs://
         URL), OpenAI's file of a Whisper (.pt), a folder of faster-whisper, a GGUF file,
         a file of `specjax.zoo.save`, or a folder with one.
-      dtype: of weights, activations and cache. "int8" is that of large matrices, with
-        float32 for all else: a target's law is then that of the rounded weights; the
-        products of "int8_dynamic" round activations too.
-      sharding: of the weights, one for all or a tree; None is that of the mesh in use
-        (`checkpoints.sharding.placement`), if there is one. Each device reads only its
-        own slices.
-      pieces: of a T5's vocabulary: ids from here on are never emitted. None is 32100 of
-        the published 32128, else all.
+      dtype: that of weights, activations and cache. "int8" is that of large matrices,
+        with float32 for all else: a target's law is then that of the rounded weights;
+        the products of "int8_dynamic" round activations too.
+      sharding: the sharding of the weights, one for all or a tree; None is that of the
+        mesh in use (`checkpoints.sharding.placement`), if there is one. Each device
+        reads only its own slices.
+      pieces: the number of pieces of a T5's vocabulary: ids from here on are never
+        emitted. None is 32100 of the published 32128, else all.
 
     Raises:
       ValueError: before any parameter is made, for anything but a whole checkpoint of a

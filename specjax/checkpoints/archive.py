@@ -88,7 +88,7 @@ class Names(NamedTuple):
     """The names of a model's parameters in a format.
 
     Attributes:
-      sources: of each parameter, whose name is joined by slashes.
+      sources: the sources of each parameter, whose name is joined by slashes.
       copies: stored names that repeat another stored name.
       unread: patterns of stored names that hold no parameter.
     """

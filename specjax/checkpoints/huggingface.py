@@ -255,7 +255,7 @@ def save_head(
 
     Args:
       folder: must not exist.
-      fields: of config.json.
+      fields: the fields of config.json.
       params: the head's own.
       sources: where each parameter lies in the file.
       file: the name of the file.

@@ -33,9 +33,9 @@ TIE = "tie_word_embeddings"
 class Kind(NamedTuple):
     """The fields of a model_type.
 
-    style: of `llama.STYLES`. read: the fields that have a place in `llama.Config`, with
-    their defaults where config.json lacks them. only: those that have none, with the
-    values that change nothing.
+    style: a name in `llama.STYLES`. read: the fields that have a place in
+    `llama.Config`, with their defaults where config.json lacks them. only: those that
+    have none, with the values that change nothing.
     """
 
     style: str

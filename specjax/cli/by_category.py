@@ -97,7 +97,7 @@ def table(rows: dict[str, dict]) -> list[str]:
     lines = [form.format(*head)]
     for group, row in rows.items():
         speeds = [f"{row['tokens_per_second'][name]:.1f}" for name in (ALONE, DRAFTED)]
-        ends = verdict.ends(row["best_speedup_ci"]).strip()
+        interval = verdict.format_interval(row["best_speedup_ci"]).strip()
         cells = [
             group,
             len(row["questions"]),
@@ -105,7 +105,7 @@ def table(rows: dict[str, dict]) -> list[str]:
             format_number(row["tokens_per_call"]),
             *speeds,
             format_number(row["best_speedup"]),
-            ends,
+            interval,
         ]
         lines.append(form.format(*cells))
     return lines

@@ -24,7 +24,7 @@ from specjax.measure.texts import (
     standardized,
     write,
 )
-from specjax.measure.verdict import ends
+from specjax.measure.verdict import format_interval
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts
 from specjax.runtime import console
@@ -186,7 +186,9 @@ def report(row: dict) -> None:
     print("\n".join(table(row)))
     print(f"\n{verdict.verdict(row)}")
     if row["best_predicted"] is not None:
-        predicted = f"{row['best_predicted']:.2f}x{ends(row['best_predicted_ci'])}"
+        predicted = (
+            f"{row['best_predicted']:.2f}x{format_interval(row['best_predicted_ci'])}"
+        )
         print(f"predicted: {predicted}, from {row['chosen_on']} other texts")
     for each in verdict.warnings(row):
         print(f"warning: {each}")
@@ -204,7 +206,9 @@ def table(row: dict) -> list[str]:
         numbers = ["none" if x is None else f"{x:.2f}" for x in values]
         if not gamma:  # a call of the target and nothing else, by which all is divided
             numbers[1], numbers[-2] = "", "baseline"
-        lines.append(form.format(gamma, c, *numbers, ends(row["speedup_ci"][at])))
+        lines.append(
+            form.format(gamma, c, *numbers, format_interval(row["speedup_ci"][at]))
+        )
     return lines
 
 

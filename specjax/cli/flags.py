@@ -142,8 +142,8 @@ def read_config(flags: argparse.Namespace, **settings: Any) -> DecodeConfig:
 
 @contextlib.contextmanager
 def use_mesh(parser: Parser, text: str) -> Iterator[None]:
-    """Uses the mesh of --mesh in a `with` block (`mesh.using`); too few devices end the
-    command."""
+    """Uses the mesh of --mesh in a `with` block (`mesh.using`). Where there are too few
+    devices, the command ends with an error."""
     with contextlib.ExitStack() as stack:
         with parser.report_errors():
             stack.enter_context(mesh.using(text))

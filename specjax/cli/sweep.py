@@ -75,7 +75,7 @@ class Tasks(NamedTuple):
     attempts: int = 3
     again: bool = False
 
-    def part(self, row: RowFile) -> Path:
+    def part_path(self, row: RowFile) -> Path:
         """Returns the file that a worker writes the record of a row to."""
         return self.out / FOLDER / f"{row.table}.{row.row}" / f"{row.table}.jsonl"
 
@@ -85,7 +85,10 @@ class Tasks(NamedTuple):
         An earlier record of the row is copied along, and kept if it is still valid. If
         rows are measured again it is not, and a copy that a stopped command left is
         removed."""
-        part, old = self.part(row), find_record(self.out / f"{row.table}.jsonl", row)
+        part, old = (
+            self.part_path(row),
+            find_record(self.out / f"{row.table}.jsonl", row),
+        )
         if self.again and old is not None and find_record(part, row) == old:
             shutil.rmtree(part.parent)
         if old is not None and not part.exists() and not self.again:
@@ -94,7 +97,7 @@ class Tasks(NamedTuple):
 
     def keep(self, row: RowFile, host: str) -> str:
         """Takes over a record from a worker, and returns in words whether it is new."""
-        part, path = self.part(row), self.out / f"{row.table}.jsonl"
+        part, path = self.part_path(row), self.out / f"{row.table}.jsonl"
         record, old = find_record(part, row), find_record(path, row)
         if record is not None and record != old:
             record["provenance"]["host"] = host
@@ -134,7 +137,7 @@ def measure_rows(
         tasks.begin, rows, workers=workers, attempts=tasks.attempts, label=label
     )
     for row, how in ends:
-        if how.error or find_record(tasks.part(row), row) is None:
+        if how.error or find_record(tasks.part_path(row), row) is None:
             yield label(row), how.error or "its worker wrote no record", False
         else:
             yield label(row), tasks.keep(row, how.host), True

@@ -29,8 +29,8 @@ class Setting(NamedTuple):
 
     prompts: their file. block: prompts per task; None means as `decode.with_block_size`
     says. target, draft, dtype: as of the command. batch: texts decoded together.
-    decode: the settings of every text. content: of all files that are read. form: the
-    schema, regular expression or grammar of every text.
+    decode: the settings of every text. content: the content of all files that are read.
+    form: the schema, regular expression or grammar of every text.
     """
 
     prompts: Path

@@ -1,6 +1,6 @@
 """Trains a draft for a target: `specjax train-draft --kind eagle3 --generate FILE`.
 
-The target writes texts from the beginnings in FILE, or reads those of --data, and the
+The target continues the prompts in FILE, or reads those of --data, and the
 draft learns its distribution of every next token. What was computed is kept in --runs:
 a command that was stopped continues when it is started again. The folder --out is then
 a draft for `--draft` of the other commands, and for `specjax.load_draft`."""
@@ -118,12 +118,12 @@ def make_parser() -> console.Parser:
     of_kind = "small: a model of its own; early_exit: one that begins as the target's"
     of_kind += " first layers; medusa, blockwise, eagle3: heads that read the target"
     add("--kind", choices=RATES, default="eagle3", help=f"{of_kind}; %(default)s")
-    of_beginnings = "the target goes on from these beginnings: JSON lines,"
+    of_prompts = "prompts that the target continues: JSON lines,"
     add(
         "--generate",
         type=Path,
         metavar="FILE",
-        help=f"{of_beginnings} {shared.TEXT_PROMPT}",
+        help=f"{of_prompts} {shared.TEXT_PROMPT}",
     )
     add("--data", type=Path, metavar="FILE", help="it reads these texts, likewise")
     add(
@@ -142,7 +142,7 @@ def make_parser() -> console.Parser:
     of_greedy = "one in this many of these is greedy, others are sampled; 0 for none"
     add_whole_number("--greedy-every", 2, of_greedy, least=0)
     add_whole_number("--tokens", 64, "new tokens of such a text")
-    add_whole_number("--longest", 32, "leave out beginnings of more tokens")
+    add_whole_number("--longest", 32, "leave out prompts of more tokens")
     add_whole_number("--together", 32, "texts that are written or read together")
     add_whole_number("--length", 128, "tokens that a text of --data is cut to")
     add_whole_number("--held-out", 32, "texts that are measured on, never trained on")
@@ -150,7 +150,7 @@ def make_parser() -> console.Parser:
     draft = parser.add_argument_group("draft")
     add = draft.add_argument
     sizes = {
-        "--vocab": "most frequent ids, which an EAGLE-3 head says; default: a quarter",
+        "--vocab": "ids that an EAGLE-3 head proposes, the most frequent; default: 1/4",
         "--layers": "of a small model (2), of Medusa's heads (1), or how many of the"
         " target's begin an early exit (a quarter)",
         "--dim": "features of a small model; 64",

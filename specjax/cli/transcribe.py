@@ -41,10 +41,11 @@ def main(argv: list[str] | None = None) -> int:
     words = join_temperatures(sys.argv[1:] if argv is None else argv)
     flags = parser.parse_intermixed_args(words)  # files between flags too
     with native.products(flags.products), shared.use_mesh(parser, flags.mesh):
-        return listen(parser, flags)
+        return transcribe_files(parser, flags)
 
 
-def listen(parser: Parser, flags: argparse.Namespace) -> int:
+def transcribe_files(parser: Parser, flags: argparse.Namespace) -> int:
+    """Transcribes the files of a command; returns 1 if one of them failed, else 0."""
     with parser.report_errors():
         formats = check(flags)
         draft = flags.draft or zoo.LISTENING.get(flags.target, ALONE)
@@ -73,10 +74,10 @@ def listen(parser: Parser, flags: argparse.Namespace) -> int:
 
 
 def join_temperatures(words: Sequence[str]) -> list[str]:
-    """Returns the command's words, with the values of --temperature that were separated
-    by spaces joined by commas.
+    """Returns the command's words, in which the numbers after --temperature are one
+    word, joined by commas.
 
-    No file name is then taken for a temperature, nor a temperature for a file."""
+    So a file name is not taken for a temperature, nor a temperature for a file."""
     kept: list[str] = []
     for word in words:
         if len(kept) > 1 and kept[-2] in TEMPERATURES and _is_number(word):

@@ -95,4 +95,4 @@ def refuse_unknown(row: str, known: Iterable[str]) -> None:
     """Raises ConfigError, with the nearest name, for a row that does not exist."""
     known = list(known)
     if row not in known:
-        raise ConfigError(f"no row {row}: {unread.advice(row, known)}")
+        raise ConfigError(f"no row {row}: {unread.suggest_name(row, known)}")

@@ -104,13 +104,13 @@ def refuse_unread(gin: Any, own: Sequence[Binding], unread: Sequence[str]) -> No
         every = parameters(gin) if bound.parameter else macros(gin)
         known = sorted(set(every) - set(unread))
         raise ConfigError(
-            f"nothing reads {bound} ({bound.where}): {advice(str(bound), known)}"
+            f"nothing reads {bound} ({bound.where}): {suggest_name(str(bound), known)}"
         )
 
 
-def advice(name: str, known: Sequence[str]) -> str:
-    """Returns a question that names the nearest known name, or else a list of all of
-    them."""
+def suggest_name(name: str, known: Sequence[str]) -> str:
+    """Returns the end of a message about an unknown name: a question with the nearest
+    known one, or else a list of all of them."""
     near = difflib.get_close_matches(name, known, 1, 0.5)
     near = near or difflib.get_close_matches(name.upper(), known, 1, 0.5)
     return f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"

@@ -36,7 +36,8 @@ NO_TOKEN = -1
 class State(NamedTuple):
     """The tokens of each text, without those of its prompt.
 
-    tokens: [..., N] int32, `NO_TOKEN` behind the last. number: of them, [...] int32.
+    tokens: [..., N] int32, `NO_TOKEN` behind the last. number: the number of them,
+    [...] int32.
     """
 
     tokens: Array
@@ -193,7 +194,7 @@ def find_masks(host: Host, tokens: Any, number: Any) -> np.ndarray:
     After tokens that the grammar does not allow, only the ends of a text may follow.
 
     Args:
-      host: of the grammar.
+      host: the parser of the grammar.
       tokens, number: see `State`.
     """
     number = np.asarray(number)

@@ -27,7 +27,7 @@ class Config(NamedTuple):
     """The sizes of a head.
 
     Attributes:
-      layer: of its decoder layer; `vocab` and `dim` are the target's.
+      layer: the sizes of its decoder layer; `vocab` and `dim` are the target's.
       biased: whether the product that joins embedding and state has a bias.
       own_embedding: whether the head has one; else it reads by the target's.
     """

@@ -31,7 +31,7 @@ class Config(NamedTuple):
     """The sizes of a head.
 
     Attributes:
-      layer: of its decoder layer; `vocab` is the target's.
+      layer: the sizes of its decoder layer; `vocab` is the target's.
       target_dim: D.
       taps: the places of the target whose states it reads, see `types.Hidden`.
       draft_vocab: K; None for a head that says every id of the target.

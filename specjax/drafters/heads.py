@@ -43,7 +43,8 @@ class Memory(NamedTuple):
     """The cache of a head with a decoder layer.
 
     hidden: [B, S, H], of each slot's token: what the target computed in slots below
-    `known` [B], the head's estimates from there on. layer: of the head's own attention.
+    `known` [B], the head's estimates from there on. layer: the sizes of the head's own
+    attention.
     """
 
     hidden: Array
@@ -125,7 +126,7 @@ class Layer(nn.Module):
 
     Attributes:
       config: the layer's sizes, style, rotation and norms.
-      width: of what attention reads; None is that of the residual stream.
+      width: the width of what attention reads; None is that of the residual stream.
       write: how keys and values are written; None is `lowering.write`, which no
         gradient passes on a CPU.
     """

@@ -43,7 +43,7 @@ class Config(NamedTuple):
       heads: K.
       layers: N, of Medusa's residual layers.
       mlp_dim: F, of blockwise parallel heads; None for those of Medusa.
-      dtype: of activations; logits are always float32.
+      dtype: the dtype of activations; logits are always float32.
 
     Weights are those of `abstract_params`, in `heads.with_target`.
     """
@@ -61,9 +61,11 @@ class Config(NamedTuple):
         return self.mlp_dim is not None
 
 
-class Said(NamedTuple):
-    """The cache of heads: logits [B, K, V] float32 of the tokens that they propose for
-    slots `known` + 1 on; known: [B], how many tokens the target was called on."""
+class Proposals(NamedTuple):
+    """The cache of the heads: what they propose after the target's last call.
+
+    logits: [B, K, V] float32, those of head k for slot `known` + k + 1. known: [B], the
+    number of tokens that the target has read."""
 
     logits: Array
     known: Array
@@ -90,26 +92,28 @@ def head(config: Config, readout: ModelReadout | None = None) -> Model:
     if config.blockwise and readout is None:
         raise ValueError("blockwise parallel heads share the target's readout")
 
-    def init(params: Any, prompt: Prompt, slots: int) -> Said:
+    def init(params: Any, prompt: Prompt, slots: int) -> Proposals:
         del params, slots
         shape = len(prompt.tokens), config.heads, config.vocab
         logits = jnp.zeros(shape, jnp.float32)
         logits = nn.with_logical_constraint(logits, ("batch", "guesses", "vocab"))
-        return Said(logits, jnp.zeros_like(prompt.length))
+        return Proposals(logits, jnp.zeros_like(prompt.length))
 
     def apply(
         params: Any,
         tokens: Array,
         start: Array,
-        said: Said,
+        proposals: Proposals,
         branches: Branches | None = None,
-    ) -> tuple[Array, Said]:
+    ) -> tuple[Array, Proposals]:
         del params
-        place = token_positions(start, tokens.shape[1], branches) - said.known[:, None]
+        place = (
+            token_positions(start, tokens.shape[1], branches) - proposals.known[:, None]
+        )
         which = jnp.clip(place, 0, config.heads - 1)[..., None]
-        return jnp.take_along_axis(said.logits, which, axis=1), said
+        return jnp.take_along_axis(proposals.logits, which, axis=1), proposals
 
-    def observe(params: Any, said: Said, call: TargetCall) -> Said:
+    def observe(params: Any, proposals: Proposals, call: TargetCall) -> Proposals:
         assert call.features is not None  # as a head needs them
         states = call.features.last
         at = jnp.maximum(call.accepted, 0)[:, None, None]
@@ -121,7 +125,7 @@ def head(config: Config, readout: ModelReadout | None = None) -> Model:
             logits = medusa_logits(params["head"], state)
         new = (call.accepted >= 0)[:, None, None]
         known = call.start + call.accepted + 1
-        return Said(jnp.where(new, logits, said.logits), known)
+        return Proposals(jnp.where(new, logits, proposals.logits), known)
 
     def identity(params: Any, logits: Array) -> Array:
         del params
@@ -140,7 +144,7 @@ def build(
     ValueError for more, and as `head` and `autoregressive.build` do."""
     if gamma > config.heads:
         raise ValueError(
-            f"{config.heads} heads say {config.heads} tokens; gamma is {gamma}"
+            f"{config.heads} heads draft {config.heads} tokens; gamma is {gamma}"
         )
     return autoregressive.build(head(config, readout), gamma, draw)
 

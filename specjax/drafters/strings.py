@@ -64,7 +64,7 @@ def build(
         features, cache = catch_up(reader, params, state, gamma + 1)
         end = jnp.take_along_axis(cache.ends, state.length[:, None], axis=1)[:, 0]
 
-        def say(slot: Array, carry: tuple) -> tuple:
+        def draft_token(slot: Array, carry: tuple) -> tuple:
             said, own = carry
             last = jax.lax.dynamic_slice_in_dim(said, slot - 1, 1, axis=1)
             features, own = model.apply(params["model"], last, end + slot - 1, own)
@@ -72,7 +72,7 @@ def build(
 
         said = jnp.full((end.size, gamma), -1).at[:, 0].set(most_likely(features))
         most = jnp.minimum(jnp.max(state.budget), gamma)
-        said, own = jax.lax.fori_loop(1, most, say, (said, cache.model))
+        said, own = jax.lax.fori_loop(1, most, draft_token, (said, cache.model))
         behind = last_tokens(state.tokens, state.length, BEHIND)
         shapes = [jax.ShapeDtypeStruct(x.shape, jnp.int32) for x in (said, end)]
         tokens, num = jax.pure_callback(respelled, tuple(shapes), behind, said)

@@ -70,12 +70,14 @@ def find_matches(
         among = (merit == best) & (best > 0)
         at = jnp.where(among, jnp.arange(source.size), -1)
         at = jax.lax.top_k(at, min(OCCURRENCES, source.size))[0]  # the latest first
-        return *branch(source, end, at, paths, depth), best
+        return *frequent_paths(source, end, at, paths, depth), best
 
     return jax.vmap(find)(state.tokens, state.length, *copy_source(state))
 
 
-def branch(source: Array, end: Array, at: Array, paths: int, depth: int) -> tuple:
+def frequent_paths(
+    source: Array, end: Array, at: Array, paths: int, depth: int
+) -> tuple:
     """Returns one row's paths, one for each of the `paths` most frequent next
     tokens."""
     alive, paths_found = at >= 0, []

@@ -163,7 +163,8 @@ def _eagle_config(fields: Fields) -> Fields:
 
 
 def _places(fields: Fields) -> tuple[int, ...] | None:
-    """Returns the places that these fields name, None where they name none."""
+    """Returns the numbers of the target's layers that a head taps, as these fields list
+    them; None where they have no such list."""
     places = fields.get(PLACES)
     if places is None:
         return None

@@ -87,7 +87,7 @@ class Folder(NamedTuple):
       name: as records have it.
       path: the folder.
       kind: what its method is called.
-      fields: of config.json.
+      fields: the fields of config.json.
       files: config.json, then those of weights.
     """
 

@@ -168,10 +168,11 @@ def check_middle(name: str, source: DraftSource) -> None:
 
 
 def last_recipe(name: str, source: DraftSource, *, level: int) -> Recipe:
-    """Returns the recipe of the last draft, which reads again the tokens that `level`
-    levels may have left unread.
+    """Returns the recipe of the last draft of a hierarchy.
 
-    Raises ValueError for one that cannot take back what they reject.
+    It reads again as many tokens as the `level` levels above it may have left unread.
+    Raises ValueError for a draft whose cache cannot go back when these levels reject
+    tokens.
     """
     if source.factory.build is chain:
         return source.factory.change(behind=level + 1)

@@ -224,8 +224,8 @@ def round_keys(key: Array, count: Array) -> Array:
 
 
 def mark_lost(made: Round) -> Law:
-    """Returns the law of a round, made not finite where the lower drafter's law was
-    not, so that the check of logits (`specjax.finite`) finds it."""
+    """Returns the law of a round. Where the lower drafter's law was not finite, neither
+    is this one, so that the check of logits (`specjax.finite`) finds it."""
     draft = made.draft
     if draft.law is None:
         return made.law

@@ -1,7 +1,8 @@
 """A pair of target and draft on the mesh in use.
 
-The target's matrices are split over the mesh's axis `model`; a draft's are too where
-the layout says `draft`, and else lie whole on every device, with its caches.
+The target's matrices are split over the mesh's axis `model`. Those of a draft are split
+too where the layout says `draft`; otherwise every device has a whole copy of them, and
+of the draft's caches.
 """
 
 import functools

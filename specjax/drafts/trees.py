@@ -49,7 +49,7 @@ def tree(
       siblings: whether siblings are drawn "with" or "without" replacement.
       best: another tree for every text, the most likely of this many children a node
         (`drafters.best_first`, with `floors`).
-      floors: of `best`, probabilities as those of `accept`.
+      floors: the floors of `best`, probabilities as those of `accept`.
       grown: another tree for every text, drawn where it seems kept
         (`drafters.grown`), with floors for each child.
       copied: a chain and, beside it, a copy of this many tokens (`drafters.forked`).

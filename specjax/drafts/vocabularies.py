@@ -1,7 +1,8 @@
 """Drafts of another vocabulary than their target's.
 
-One tokenizer with a padded vocabulary; another tokenizer, by the tokens that both have
-(TLI, `drafters.intersection`) or by strings (SLEM, `drafters.strings`).
+The two may have one tokenizer, where one vocabulary is only padded. Where their
+tokenizers differ, the draft proposes the tokens that both have (TLI,
+`drafters.intersection`), or its strings are tokenized again (SLEM, `drafters.strings`).
 """
 
 from collections.abc import Callable

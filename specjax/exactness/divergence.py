@@ -198,8 +198,8 @@ class GammaReport(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The results of `examine`. margins: of every token of the one-row texts, [M].
-    found: by gamma."""
+    """The results of `examine`. margins: the margins of every token of the one-row
+    texts, [M]. found: by gamma."""
 
     margins: np.ndarray
     found: list[GammaReport]

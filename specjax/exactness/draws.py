@@ -113,7 +113,7 @@ class Recorder:
 
     def _record_parents(self, make: Callable) -> Callable:
         def note(data: np.ndarray) -> None:
-            self.parents.update(words(data))
+            self.parents.update(key_bytes(data))
 
         def wrapper(key: Array, *names: Any) -> Array:
             jax.debug.callback(note, jax.random.key_data(key))
@@ -150,8 +150,9 @@ class Recorder:
         return wrapper
 
 
-def words(data: np.ndarray) -> list[bytes]:
-    """Returns the keys of data [..., W], each as bytes."""
+def key_bytes(data: np.ndarray) -> list[bytes]:
+    """Returns each of the keys with these words [..., W] as bytes, which can be
+    compared and hashed."""
     return [key.tobytes() for key in np.asarray(data).reshape(-1, data.shape[-1])]
 
 
@@ -200,7 +201,7 @@ def problems(recorder: Recorder) -> list[str]:
         found.append(f"{OTHER} draws")
     users: dict[bytes, list[str]] = {}
     for draw in draws:
-        for key in words(draw.key) if draw.position is None else ():
+        for key in key_bytes(draw.key) if draw.position is None else ():
             users.setdefault(key, []).append(draw.who)
     several = Counter(
         " and ".join(sorted(set(each))) for each in users.values() if len(each) > 1
@@ -208,7 +209,7 @@ def problems(recorder: Recorder) -> list[str]:
     found += [
         f"{count} keys serve several draws of {who}" for who, count in several.items()
     ]
-    drawn = users.keys() | {key for draw in draws for key in words(draw.key)}
+    drawn = users.keys() | {key for draw in draws for key in key_bytes(draw.key)}
     if not recorder.parents.isdisjoint(drawn):
         found.append("other keys are made of one that is drawn from")
     coupled = [draw for draw in draws if draw.position is not None]

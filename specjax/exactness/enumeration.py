@@ -153,10 +153,10 @@ def merge(parts: Sequence[Step]) -> Step:
 def run_shape(
     case: Case, prefix: tuple, memory: tuple, known: dict | None = None
 ) -> Step:
-    """Returns the step of all drafts that have one shape.
+    """Returns the step over all drafts of a tree of one shape, or over all chains.
 
-    known: tokens -> probability, of the drafts that are possible; None as the fixture
-    says."""
+    known: the probability of each possible draft, by its tokens; None takes those of
+    the fixture."""
     fixture, gamma = case.fixture, case.gamma
     bounds = [gamma, *memory[:1]] + ([fixture.num(prefix)] if fixture.num else [])
     most, count = int(min(bounds)), len(grid(case).drafts)
@@ -242,8 +242,8 @@ def run_length(
     """Returns the part of a step that belongs to the `chosen` drafts [N], all of one
     length.
 
-    memories: of each draft. num: tokens drafted. most: tokens that might have been
-    drafted. known: see `run_shape`."""
+    memories: the state of each draft. num: tokens drafted. most: tokens that might
+    have been drafted. known: see `run_shape`."""
     fixture, gamma = case.fixture, case.gamma
     at = grid(case)
     live = np.arange(gamma) < num

@@ -37,11 +37,11 @@ class Fixture(NamedTuple):
     proposes the first id) or "common" (its logits are of V + 1 other ids, some of which
     are common). num: prefix -> tokens drafted, at most gamma; None is gamma. policy: it
     limits them further. drawn: prefix -> the law [V] that tokens are really drawn from;
-    None where it is the one that the draft carries, as it must be. parent: of each node
-    of a tree, as in `specjax.trees`, None for a chain; or, for trees that differ from
-    draft to draft, (context -> q [V]) -> {(parents, tokens): probability}. siblings:
-    how they are drawn, as in `specjax.types.Drafter`. sure: nodes that are certain,
-    without a law."""
+    None where it is the one that the draft carries, as it must be. parent: the parent
+    of each node of a tree, as in `specjax.trees`, None for a chain; or, for trees that
+    differ from draft to draft, (context -> q [V]) -> {(parents, tokens): probability}.
+    siblings: how they are drawn, as in `specjax.types.Drafter`. sure: nodes that are
+    certain, without a law."""
 
     name: str
     vocab: int

@@ -70,7 +70,8 @@ def neighbours_p_value(
 ) -> float:
     """Returns a p-value for the independence of texts [N, n] in neighbouring rows.
 
-    It uses the first two tokens of each text. laws: of the two texts, [V] * n."""
+    It uses the first two tokens of each text. laws: the laws of the two texts, [V] *
+    n."""
     first, second = (law.sum(tuple(range(2, law.ndim))) for law in laws)
     joint = first[:, :, None, None] * second
     both = np.concatenate([texts[:, :2], others[:, :2]], axis=1)

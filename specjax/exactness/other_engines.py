@@ -48,9 +48,9 @@ class Finding(NamedTuple):
     """The comparison of a text of N tokens with ours.
 
     kind: "same", "tie" or "difference". explained: how many of the N are within 2 eps
-    of our best. place: of the first that is not our argmax, N if all are. theirs, ours:
-    the ids there; theirs is -1 where the text is over. best: the logit of ours; gap:
-    how far theirs is below it; eps: up to there."""
+    of our best. place: that of the first that is not our argmax, N if all are.
+    theirs, ours: the ids there; theirs is -1 where the text is over. best: the logit of
+    ours; gap: how far theirs is below it; eps: up to there."""
 
     kind: str
     explained: int

@@ -47,7 +47,7 @@ from specjax.types import Drafter, Model, Reduced
 
 STRETCH = 2  # ids of a draft for each of the target's
 HEADS = "medusa", "blockwise", "eagle", "eagle3"
-GUESSES = 8  # tokens that Medusa's heads say at once
+GUESSES = 8  # tokens that Medusa's heads draft at once
 
 
 def reduce_vocab(model: Model) -> Model:
@@ -261,7 +261,7 @@ def head(kind: str, size: int, width: int) -> Head:
     Args:
       kind: "medusa", "blockwise", "eagle" or "eagle3", which says two in three ids.
       size: V.
-      width: of the target's hidden states.
+      width: the width of the target's hidden states.
     """
     rng = np.random.default_rng(5)
 

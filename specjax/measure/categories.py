@@ -81,7 +81,7 @@ def decode(
     order = sorted(range(len(prompts.tokens)), key=lambda i: len(prompts.tokens[i]))
     for index in progress.track(order, f"{pair.draft.name}: questions"):
         prompt = take(prompts, [index], narrow=True)
-        request = asked_for(prompt, prompts.ends, setting, index)
+        request = text_request(prompt, prompts.ends, setting, index)
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(prompt))
         is_new = shapes not in programs
         if is_new:
@@ -108,16 +108,16 @@ def call_ms(
     """Returns `costs.call_ms`, measured in the middle of the answer to the first
     prompt."""
     prompt, gamma = take(prompts, [0], narrow=True), max(setting.gammas)
-    request = asked_for(prompt, prompts.ends, setting, 0)
+    request = text_request(prompt, prompts.ends, setting, 0)
     rounds = timing.SAMPLES * setting.rounds
     return costs.call_ms(pair, gamma, prompt, request, rounds)
 
 
-def asked_for(
+def text_request(
     prompt: Prompt, ends: tuple[int, ...], setting: WalltimeSetting, index: int
 ) -> Request:
-    """Returns the request for a text up to its end or `new_tokens`, with its own
-    key."""
+    """Returns the request [1] for the text of prompt `index`, which has its own key and
+    stops at its end or after `new_tokens`."""
     key = jax.random.fold_in(root_key(setting.decode.seed), index)[None]
     sampling = setting.decode.sampling(1)
     return make_request(key, prompt, setting.decode.new_tokens, sampling, ends)
@@ -159,7 +159,7 @@ def time_prompt(
 ) -> Turn:
     """Decodes a prompt by both programs in turns, and returns the times and texts.
 
-    is_new: the programs are not compiled yet.
+    is_new: whether the programs are not compiled yet.
     """
     alone, drafted = programs
     first = request._replace(limit=request.start + 1)

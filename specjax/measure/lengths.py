@@ -161,13 +161,13 @@ def compare(
         drafted, _ = replay_renewal(chance, accepted, c, v)
         taken = np.minimum(drafted, accepted)
         runs[name] = longest._replace(drafted=drafted, accepted=taken)
-    told: dict[str, Any] = {"tokens": int(np.sum(accepted + 1)), "sequences": count}
-    told |= {"alpha": float(accepted.sum() / np.minimum(accepted + 1, most).sum())}
-    told |= {"best_gamma": int(best_gamma.removeprefix("gamma_"))}
+    numbers: dict[str, Any] = {"tokens": int(np.sum(accepted + 1)), "sequences": count}
+    numbers |= {"alpha": float(accepted.sum() / np.minimum(accepted + 1, most).sum())}
+    numbers |= {"best_gamma": int(best_gamma.removeprefix("gamma_"))}
     for name, it in runs.items():
         own, error = token_cost(it, c, v)
         tokens = np.sum(it.accepted + 1)
-        told |= {
+        numbers |= {
             f"{name}_tokens_per_call": float(tokens / len(it.accepted)),
             f"{name}_drafted": float(it.drafted.sum() / tokens),
             f"{name}_cost": own,
@@ -175,7 +175,7 @@ def compare(
             f"{name}_regret": own / least - 1,
             f"{name}_closed": gap_share(own, best, least),
         }
-    return told
+    return numbers
 
 
 def token_cost(it: Run, c: float, v: np.ndarray) -> tuple[float, float]:

@@ -130,9 +130,9 @@ def outputs(text: Text, calls: Calls) -> Text:
     """Returns the texts that a run wrote after the prompts of `text`, for scoring."""
     length = text.start + [len(row) for row in calls.texts]
     tokens = np.zeros((len(length), length.max()), text.tokens.dtype)
-    for row, begun, start, output in zip(
+    for row, prompt, start, output in zip(
         tokens, text.tokens, text.start, calls.texts, strict=True
     ):
-        row[:start] = begun[:start]
+        row[:start] = prompt[:start]
         row[start : start + len(output)] = output
     return text._replace(tokens=tokens, length=length)

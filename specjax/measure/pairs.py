@@ -93,7 +93,7 @@ def alpha(
       target: M_p.
       draft: M_q, or its name in `specjax.drafts`.
       protocol: how the prompts of its task are decoded, by which rule and policy.
-      read: how a task of that name is read.
+      read: the function that reads the task which `protocol` names.
     """
     pair = drafts.pair(target, draft)
     return text_measurement(measure_alpha, pair, protocol, read, with_alpha=False)
@@ -299,10 +299,10 @@ def measure_alpha(
     pair = place_on_mesh(pair, protocol.batch)
     chosen = fused.for_protocol(*pair, protocol)
     text = target_text(pair[0], prompts, protocol, chosen, kept)
-    scores, heat = None, protocol.decode.temperature
+    scores, temperature = None, protocol.decode.temperature
     if pair[1].law is not None and protocol.decode.rule in scoring.BY_RATIO:
         truncation = protocol.decode.truncation()
-        scores = scoring.score(*pair, text, heat, **truncation)
+        scores = scoring.score(*pair, text, temperature, **truncation)
     by_position = Positions([], [])
     calls = speculate(
         pair, prompts, len(text.start), protocol, chosen, seen=by_position.see

@@ -19,7 +19,7 @@ class Positions(NamedTuple):
     after each step.
 
     Attributes:
-      accepted: of each step S, how many drafted tokens of each running row were kept.
+      accepted: for each step S, how many drafted tokens of each running row were kept.
       tested: likewise, how many the rule decided on.
     """
 

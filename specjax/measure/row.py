@@ -27,9 +27,9 @@ def machine() -> dict:
     device = {"platform": devices[0].platform, "kind": devices[0].device_kind}
     device |= {"count": len(devices), "host_cores": os.cpu_count()}
     device |= {"processor": processor.describe()}
-    told = {"versions": versions(), "device": device, "products": native.in_use()}
-    told["xla_flags"] = jax_flags.xla_flags()
-    return told if layout.value is None else told | {"mesh": layout.value._asdict()}
+    fields = {"versions": versions(), "device": device, "products": native.in_use()}
+    fields["xla_flags"] = jax_flags.xla_flags()
+    return fields if layout.value is None else fields | {"mesh": layout.value._asdict()}
 
 
 def versions() -> dict[str, str | None]:
@@ -49,8 +49,8 @@ class Measurement(NamedTuple):
     run: () -> plain numbers by name.
     module: the module that measures, as it is imported.
     inputs: the files that it reads, weights and prompts.
-    dtype: of the arithmetic.
-    seed: of the random numbers; None if there are none.
+    dtype: the dtype of the arithmetic.
+    seed: the seed of the random numbers; None if there are none.
     shares: whether `run` takes `kept`, a dictionary by which rows of one run share
       results.
     """

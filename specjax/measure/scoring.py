@@ -84,8 +84,8 @@ def positions(
 
     The results are [M, ...]. p and q are the laws [B, T] by which (target, draft) draw
     the tokens `written` [B, T], standardized alike; `each` returns arrays [B, T, ...].
-    keys: of the sequences [N]; `each` then gets those of its rows [B] as a fourth
-    argument. truncation: see `score`.
+    keys: the keys of the sequences [N]; `each` then gets those of its rows [B] as a
+    fourth argument. truncation: see `score`.
     """
     target, draft = pair
     target_law, draft_law = build_law(target.model), draft.law

@@ -21,7 +21,7 @@ def model(
 
     Args:
       name: as `specjax.load` takes it: bundled, a path, a hub's id.
-      dtype: of weights, activations and cache.
+      dtype: the dtype of weights, activations and cache.
       made_by: the command that makes the file, for the message where it is absent.
       cache: as of `specjax.load`.
 

@@ -234,11 +234,11 @@ def count_calls(
     that no end cuts a call that counts.
 
     Args:
-      programs: of a decoder, as `generate.build_programs` gives them.
+      programs: the programs of a decoder, as `generate.build_programs` gives them.
       params: weights of both models.
       prompt, request: of B texts, whose limits leave room for a whole call beyond
         `new_tokens`.
-      new_tokens: of a text, at most.
+      new_tokens: the number of new tokens of a text, at most.
       seen: called after each step with which rows [B] had not ended before it, the
         state after it, and what it measured.
     """

@@ -52,9 +52,9 @@ def time_in_turns(
     for i in progress.track(range(rounds), f"{label}: measure"):
         times = []
         for program in programs.values():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             jax.block_until_ready(program())
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - start)
         for name, x in zip(programs, hosts.broadcast(times), strict=True):
             seconds[name][i] = x
         if after is not None and i + 1 < rounds:

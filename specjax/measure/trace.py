@@ -53,7 +53,8 @@ def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
 
 
 def make_step(new: np.ndarray, info: Info) -> Step:
-    """Returns a step. new: the ids that it committed. info: of this row only."""
+    """Returns a step. new: the ids that it committed. info: the `Info` of this row
+    only."""
     n, tested = int(info.accepted), int(info.tested)
     kept, drafted = new.tolist(), info.tokens.tolist()
     return Step(kept[:n], drafted[n:tested], kept[n:], tested)

@@ -37,7 +37,7 @@ def verdict(row: dict) -> str:
     For example "gamma 3: 1.80x [1.60, 2.00]; same distribution; drafting (gamma c)
     costs most".
     """
-    speed = f"{row['best_speedup']:.2f}x{ends(row['best_speedup_ci'])}"
+    speed = f"{row['best_speedup']:.2f}x{format_interval(row['best_speedup_ci'])}"
     parts = [
         f"gamma {row['best_gamma']}: {speed}, {speed_verdict(row)}",
         text_guarantee(row),
@@ -45,7 +45,7 @@ def verdict(row: dict) -> str:
     return "; ".join([*parts, f"{COSTS[largest_cost(row)]} costs most"])
 
 
-def ends(interval: list[float] | None) -> str:
+def format_interval(interval: list[float] | None) -> str:
     """Returns an interval in brackets; "" if there is none."""
     return "" if interval is None else " [{:.2f}, {:.2f}]".format(*interval)
 

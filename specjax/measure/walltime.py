@@ -212,8 +212,8 @@ def new_batches(prompts: Prompts, setting: WalltimeSetting) -> int:
 def other_times(
     setting: WalltimeSetting, new: dict[int, Batch], seconds: dict, outputs: dict
 ) -> dict:
-    """Returns seconds, tokens and steps of the texts other than the measured ones;
-    `new` are their indices: [K][M]."""
+    """Returns the seconds, tokens and steps of the batches with other texts than the
+    measured ones, each [K][M]: by gamma, then by batch. new: these batches by index."""
     first, each = (getattr(setting, k) // setting.batch for k in ("texts", "others"))
     places = [divmod(index - first, each) for index in new]  # round, and which of it
     times = [

@@ -19,7 +19,11 @@ from specjax.models import few_rows, lowering, window_cache
 from specjax.models.blocks import Turn
 from specjax.models.cache import KeyValues
 from specjax.models.dense import NORMAL, Dense, multiply
-from specjax.models.few_rows import Across, Attended, AttentionKind
+from specjax.models.few_rows import (
+    AcrossOperands,
+    AttentionKind,
+    AttentionOperands,
+)
 from specjax.models.norms import Norm
 from specjax.models.tree_mask import Tree
 from specjax.native.operation import Operation, run
@@ -45,7 +49,7 @@ def attend(
       memory: keys [B, K, D, S] and values [B, K, S, D].
       mask: bool, broadcast over [B, T, S], True where a token sees a slot; each token
         must see one.
-      scale: of the scores.
+      scale: the scale of the scores.
       bias: added to the scaled scores, broadcast over [B, H, T, S] where H = K; or
         None.
       cap: c; a scaled score x becomes c tanh(x / c). None leaves it.
@@ -89,12 +93,12 @@ class Attention(nn.Module):
       key_heads: K, of keys and values; None is H.
       use_bias: in the four products.
       out_bias: in the last; None is `use_bias`.
-      scale: of the scores; None is 1 / sqrt(D).
-      cap: of the scores, see `attend`.
+      scale: the scale of the scores; None is 1 / sqrt(D).
+      cap: the cap of the scores, see `attend`.
       norm: makes what normalises queries and keys, each head by itself; or None.
-      kernel_init: of kernels, [E, H * D] and [H * D, E].
-      query_init: of the query's; None is `kernel_init`.
-      out_features: of what the last product returns; None is E.
+      kernel_init: the initializer of kernels, [E, H * D] and [H * D, E].
+      query_init: the initializer of the query's kernel; None is `kernel_init`.
+      out_features: the number of features of what the last product returns; None is E.
       joined: queries, keys and values are one product, see `lowering.products`.
       key_bias: False takes the keys' bias away where the other products have one.
     """
@@ -148,7 +152,8 @@ class Attention(nn.Module):
 
         Args:
           x: [B, T, E].
-          positions: of the tokens, [B, T], one after the other unless in a tree.
+          positions: the positions of the tokens, [B, T], one after the other unless in
+            a tree.
           cache: a layer's, of the text before, to which the call writes its tokens;
             with None they see each other alone.
           mask: as in `attend`; None is causal, each token sees the slots up to its own.
@@ -179,7 +184,9 @@ class Attention(nn.Module):
                 slots = jnp.arange(lowering.num_slots(cache))[None]
             mask = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
         kind = AttentionKind(self.head_width, self._scale(), self.cap, ring)
-        of = Attended(query, key, value, cache, start, mask, bias, norms, rotate)
+        of = AttentionOperands(
+            query, key, value, cache, start, mask, bias, norms, rotate
+        )
         if write is None and few_rows.serves_attention(of, kind):
             mixed, *after = run(attention(kind), of)
             cache = jax.tree.unflatten(jax.tree.structure(cache), after)
@@ -210,7 +217,7 @@ class Attention(nn.Module):
             scores = products.astype(jnp.float32) * self._scale()
             self.sow("intermediates", "scores", scores)
         kind = AttentionKind(self.head_width, self._scale())
-        of = Across(query, memory, mask)
+        of = AcrossOperands(query, memory, mask)
         if few_rows.serves_across(of):
             return self.out(run(attention_across(kind), of)[0])
         return self.out(attend_across(of, kind))
@@ -220,7 +227,7 @@ class Attention(nn.Module):
 
 
 def attend_plainly(
-    of: Attended, kind: AttentionKind, write: Callable[..., Any] | None = None
+    of: AttentionOperands, kind: AttentionKind, write: Callable[..., Any] | None = None
 ) -> tuple[Array, Any]:
     """Returns attention as XLA computes it, [B, T, H * D], and the written cache.
 
@@ -245,7 +252,7 @@ def attend_plainly(
 def attention(kind: AttentionKind) -> Operation:
     """Returns the operation for the attention of a text to its cache."""
 
-    def twin(of: Attended) -> list[Array]:
+    def twin(of: AttentionOperands) -> list[Array]:
         mixed, cache = attend_plainly(of, kind)
         return [mixed, *jax.tree.leaves(cache)]
 
@@ -253,7 +260,7 @@ def attention(kind: AttentionKind) -> Operation:
     return Operation("attention", twin, native, few_rows.attended_shapes)
 
 
-def attend_across(of: Across, kind: AttentionKind) -> Array:
+def attend_across(of: AcrossOperands, kind: AttentionKind) -> Array:
     """Returns the attention to another text as XLA computes it, [B, T, H * D]."""
     query = _heads(of.query, kind.width)
     return attend(query, of.memory, of.mask, scale=kind.scale)

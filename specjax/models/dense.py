@@ -78,10 +78,10 @@ class Dense(nn.Module):
 
     Attributes:
       shape: (K, N).
-      dtype: of the product.
+      dtype: the dtype of the product.
       use_bias: whether b is added.
       axes: the logical names of K and N.
-      kernel_init: of W.
+      kernel_init: the initializer of W.
     """
 
     shape: tuple[int, int]
@@ -120,7 +120,7 @@ def multiply(
       joined: whether they are one product on a GPU, see `lowering.products`.
       factor: [..., 1] in float32, by which the products are multiplied before they are
         rounded; or None.
-      norm: of x before it is multiplied; or None.
+      norm: the norm that is applied to x before it is multiplied; or None.
       residual: [..., N], to which the first product is added; or None.
     """
     dtype = jnp.dtype(by[0].dtype)
@@ -162,8 +162,10 @@ def multiply_plainly(
 
 @functools.cache
 def products_operation(joined: bool) -> Operation:
-    """Returns the operation for products of one input. joined: see `multiply`; it
-    applies to XLA's form."""
+    """Returns the operation that multiplies one input by several matrices.
+
+    joined: whether XLA, where it computes them, does so in one product (`multiply`).
+    """
     return Operation(
         "products",
         functools.partial(multiply_plainly, joined=joined),

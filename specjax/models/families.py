@@ -72,7 +72,7 @@ class Family:
 
     @property
     def listens(self) -> bool:
-        """Returns whether the family's prompts are sound."""
+        """Returns whether the family's models read recordings of sound."""
         return self.encode is not None
 
 

@@ -103,7 +103,7 @@ def _is_dynamic(weights: Sequence[Weights]) -> bool:
     return any(isinstance(each.kernel, Dynamic) for each in weights)
 
 
-class Normalized(NamedTuple):
+class NormOperands(NamedTuple):
     """The operands of norm(x), [..., E]."""
 
     x: Array
@@ -114,10 +114,10 @@ def normalize(x: Array, norm: Norm) -> Array:
     """Returns norm(x), computed by compiled code for few rows."""
     if not (_has_few_rows(x) and operation.in_use()):
         return norm(x)
-    return operation.run(NORM, Normalized(x, norm))[0]
+    return operation.run(NORM, NormOperands(x, norm))[0]
 
 
-def _normalize(of: Normalized) -> Sequence[Array]:
+def _normalize(of: NormOperands) -> Sequence[Array]:
     return [of.norm(of.x)]
 
 
@@ -126,7 +126,7 @@ def same_shape(of: Any) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(of.x.shape, of.x.dtype)]
 
 
-def native_norm(of: Normalized) -> Sequence[Array]:
+def native_norm(of: NormOperands) -> Sequence[Array]:
     """Calls the native code in rows_norm.cc."""
     return jax.ffi.ffi_call("specjax_rows_norm", same_shape(of))(
         of.x, *_norm_buffers(of.norm), **_norm_attributes(of.norm)
@@ -141,8 +141,8 @@ class Products(NamedTuple):
 
     Attributes:
       x: [..., K].
-      weights: of each product.
-      norm: of x, or None.
+      weights: the weights of each product.
+      norm: the norm that is applied to x, or None.
       residual: [..., N], or None.
     """
 
@@ -206,8 +206,8 @@ class FeedForward(NamedTuple):
     """The operands of a feed-forward layer of x [..., E], see `blocks.FeedForward`.
 
     Attributes:
-      weights: of the gate, if there is one, in and out.
-      norm: of x, or None.
+      weights: the weights of the gate, if there is one, in and out.
+      norm: the norm that is applied to x, or None.
     """
 
     x: Array
@@ -229,18 +229,18 @@ def native_feed_forward(of: FeedForward, activation: str, add: bool) -> Sequence
     )
 
 
-class Attended(NamedTuple):
+class AttentionOperands(NamedTuple):
     """The operands of the attention of a text to its cache.
 
     Attributes:
       query: [B, T, H D]; not yet normalised or turned, and so are keys.
       key: [B, T, K D].
       value: [B, T, K D].
-      cache: of the layer.
+      cache: the cache of the layer.
       start: [B], the slot of the first token.
       mask: bool [B or 1, T, S], True where a token sees a slot.
-      bias: of scores, [B or 1, H, T, S], or None.
-      norms: of each head's queries and keys, or None.
+      bias: the bias of scores, [B or 1, H, T, S], or None.
+      norms: the norms of each head's queries and keys, or None.
       turn: a `blocks.Turn`, or None.
     """
 
@@ -256,12 +256,12 @@ class Attended(NamedTuple):
 
 
 class AttentionKind(NamedTuple):
-    """The static arguments of the attention of `Attended` and `Across`.
+    """The static arguments of attention, beside its `AttentionOperands`.
 
     Attributes:
       width: D, of a head.
-      scale: of scores.
-      cap: of scores, see `attention.attend`; None leaves them.
+      scale: the scale of scores.
+      cap: the cap of scores, see `attention.attend`; None leaves them.
       ring: whether slots are a ring, see `window_cache`.
     """
 
@@ -271,14 +271,14 @@ class AttentionKind(NamedTuple):
     ring: bool = False
 
 
-def attended_shapes(of: Attended) -> list[jax.ShapeDtypeStruct]:
+def attended_shapes(of: AttentionOperands) -> list[jax.ShapeDtypeStruct]:
     """Returns the shapes of the attention's output, [B, T, H D], and of the cache's
     arrays."""
     arrays = of.query, *jax.tree.leaves(of.cache)
     return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
 
 
-def serves_attention(of: Attended, kind: AttentionKind) -> bool:
+def serves_attention(of: AttentionOperands, kind: AttentionKind) -> bool:
     """Returns whether compiled code computes the attention to a layer's cache for these
     queries. It adds a bias before it caps scores, and `attention.attend` after, so it
     takes only one of both."""
@@ -302,7 +302,7 @@ def _fits_slots(query: Array, values: Array) -> bool:
     return len(values) == len(query) and _has_few_rows(query) and operation.in_use()
 
 
-def native_attention(of: Attended, kind: AttentionKind) -> Sequence[Array]:
+def native_attention(of: AttentionOperands, kind: AttentionKind) -> Sequence[Array]:
     """Calls the native code in rows_attention.cc, which writes the cache in place."""
     scales = (
         (None, None) if of.norms is None else (of.norms[0].scale, of.norms[1].scale)
@@ -333,7 +333,7 @@ def native_attention(of: Attended, kind: AttentionKind) -> Sequence[Array]:
     )
 
 
-class Across(NamedTuple):
+class AcrossOperands(NamedTuple):
     """The operands of the attention to a text that was read before.
 
     Attributes:
@@ -347,7 +347,7 @@ class Across(NamedTuple):
     mask: Array
 
 
-def serves_across(of: Across) -> bool:
+def serves_across(of: AcrossOperands) -> bool:
     """Returns whether compiled code computes the attention to another text for these
     queries."""
     return of.memory.values.dtype == of.query.dtype and _fits_slots(
@@ -355,12 +355,12 @@ def serves_across(of: Across) -> bool:
     )
 
 
-def across_shapes(of: Across) -> list[jax.ShapeDtypeStruct]:
+def across_shapes(of: AcrossOperands) -> list[jax.ShapeDtypeStruct]:
     """Returns the shape of the attention's output, which is that of the queries."""
     return [jax.ShapeDtypeStruct(of.query.shape, of.query.dtype)]
 
 
-def native_across(of: Across, kind: AttentionKind) -> Sequence[Array]:
+def native_across(of: AcrossOperands, kind: AttentionKind) -> Sequence[Array]:
     """Calls the native code in rows_attention.cc, which writes nothing."""
     shape = len(of.mask), of.query.shape[1], of.memory.values.shape[2]
     call = jax.ffi.ffi_call("specjax_rows_across", across_shapes(of))
@@ -374,7 +374,7 @@ class Path(NamedTuple):
     Attributes:
       start: [B], the first slot that is written.
       path: [B, N], from which slots after it, see `types.KeepPath`.
-      cache: of the layer.
+      cache: the cache of the layer.
     """
 
     start: Array

@@ -43,8 +43,8 @@ class Config(NamedTuple):
     Attributes:
       vocab: V.
       dim: E.
-      mlp_dim: of the feed-forward layer.
-      dtype: of activations and cache; logits are always float32.
+      mlp_dim: the width of the feed-forward layer.
+      dtype: the dtype of activations and cache; logits are always float32.
       positions: how many are learned; None for rotary ones, which are unbounded.
       learned: whether norms have a scale and a bias, and products a bias.
       tied: whether the embedding is the readout.

@@ -84,23 +84,23 @@ class Config(NamedTuple):
     Attributes:
       vocab: V.
       dim: E.
-      mlp_dim: of the feed-forward layer.
+      mlp_dim: the width of the feed-forward layer.
       num_heads: H, of queries.
       key_heads: how many heads have keys and values of their own.
       head_width: D.
       style: a name of `STYLES`.
-      dtype: of activations and cache; logits are always float32.
+      dtype: the dtype of activations and cache; logits are always float32.
       tied: whether the embedding is the readout.
       biased: whether queries, keys and values have biases.
       out_biased: whether the product after attention has a bias.
       mlp_biased: whether the feed-forward layer has biases.
-      eps: of norms.
+      eps: the epsilon of norms.
       positions: how many it was trained for; None if nothing says.
-      rotation: of positions.
-      local_rotation: of the local layers; None is `rotation`.
+      rotation: the rotation of positions.
+      local_rotation: the rotation of the local layers; None is `rotation`.
       window: how many tokens the local layers see.
       local: the numbers of the layers that see only the last `window` tokens.
-      scale: of scores; None is 1 / sqrt(D).
+      scale: the scale of scores; None is 1 / sqrt(D).
       score_cap: c; a score x becomes c tanh(x / c). None leaves it.
       logit_cap: the same of logits.
       cache: None, or "int8", see `models.int8_cache`.

@@ -380,7 +380,7 @@ def write(
     """Writes one layer's new keys and values as `cache.write_rows` does.
 
     Args:
-      cache: of the layer.
+      cache: the cache of the layer.
       new: its keys and values of T tokens, of as many rows as the cache has or of one
         that is repeated.
       start: [B], the slot of the first token.

@@ -20,7 +20,7 @@ from specjax.models import families
 from specjax.models.families import Config
 from specjax.types import Branches, Features, Model, Prompt, Reduced
 
-UNSAID = -1e9  # a logit: where rules leave nothing that a draft says, it says another
+UNSAID = -1e9  # a logit; where rules allow none of the draft's ids, it proposes another
 
 
 class Reduction(NamedTuple):

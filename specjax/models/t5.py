@@ -41,14 +41,14 @@ class Config(NamedTuple):
     Attributes:
       vocab: V.
       dim: E.
-      mlp_dim: of the feed-forward layer.
+      mlp_dim: the width of the feed-forward layer.
       num_heads: H.
       head_width: D.
       gated: whether the feed-forward layer is GELU with a gate (v1.1), or relu.
       tied: whether the embedding is also the readout (v1.0).
       pieces: ids from here on are padding of the vocabulary and are never emitted; None
         if there is none.
-      dtype: of activations and cache.
+      dtype: the dtype of activations and cache.
       joined: whether the caches of all decoder layers are one buffer, a text is
         multiplied by several matrices at once, and a norm comes after a product where
         that is a kernel less: see `lowering`.
@@ -265,8 +265,9 @@ class Inputs(NamedTuple):
 class Cache(NamedTuple):
     """The cache of a decoder and of the input that it attends to.
 
-    own: of the text so far; None to decode it whole. read: keys and values of the input
-    in each layer, computed once. length [B]: how much of the input is real.
+    own: each layer's keys and values of the text so far; None where a whole text is
+    decoded in one call. read: each layer's keys and values of the input, computed once.
+    length [B]: how much of the input is real.
     """
 
     own: caches.Cache | None

@@ -41,12 +41,13 @@ class Config(NamedTuple):
     Attributes:
       vocab: V.
       dim: E.
-      mlp_dim: of the feed-forward layer.
+      mlp_dim: the width of the feed-forward layer.
       num_heads: H.
-      bands: of a frame, M.
-      frames: of a window, F: twice as many as the encoder has states.
-      positions: of a text, with its prompt.
-      dtype: of activations and cache; logits are always float32.
+      bands: the number of bands of a frame, M.
+      frames: the number of frames of a window, F: twice as many as the encoder has
+        states.
+      positions: the most positions of a text and its prompt.
+      dtype: the dtype of activations and cache; logits are always float32.
       joined: whether the caches of all decoder layers are one buffer, see
         `models.lowering`.
     """
@@ -188,10 +189,11 @@ class DecoderLayer(nn.Module):
 
 
 class Cache(NamedTuple):
-    """The cache of a decoder and of the states that it attends to.
+    """The cache of a decoder, and of the encoder's states that it attends to.
 
-    own: of the text so far; None to decode it whole. read: keys and values of the
-    encoder's states in each layer, computed once.
+    own: each layer's keys and values of the text so far; None where a whole text is
+    decoded in one call. read: each layer's keys and values of the encoder's states,
+    computed once. The shapes are those of `models.cache`.
     """
 
     own: caches.Cache | None

@@ -56,7 +56,7 @@ def _fix(function: Callable, first: Any) -> Callable:
     return functools.partial(function, first)
 
 
-class Heated(NamedTuple):
+class LawOperands(NamedTuple):
     """The operands of laws of logits [B, ..., V] at temperatures [B]; 0 is argmax."""
 
     logits: Array
@@ -66,28 +66,28 @@ class Heated(NamedTuple):
 def standardize(twin: Callable, logits: Array, temperature: Array) -> Sequence[Array]:
     """Returns the scalars of the laws of logits [B, ..., V], in the order of `SCALARS`.
 
-    twin: (`Heated`) -> the same.
+    twin: (`LawOperands`) -> the same.
     """
-    of = Heated(logits, temperature)
+    of = LawOperands(logits, temperature)
     return _run(
         twin, of, native=native_standardize, shapes=scalar_shapes, here=serves(logits)
     )
 
 
-def scalar_shapes(of: Heated) -> list[jax.ShapeDtypeStruct]:
+def scalar_shapes(of: LawOperands) -> list[jax.ShapeDtypeStruct]:
     """Returns the shapes of the scalars of a law, in the order of `SCALARS`."""
     shape = of.logits.shape[:-1]
     kinds = (jnp.int32 if name == "tie" else jnp.float32 for name in SCALARS)
     return [jax.ShapeDtypeStruct(shape, kind) for kind in kinds]
 
 
-def native_standardize(of: Heated) -> Sequence[Array]:
+def native_standardize(of: LawOperands) -> Sequence[Array]:
     """Calls laws.cc for the scalars of laws."""
     call = jax.ffi.ffi_call("specjax_laws_standardize", scalar_shapes(of))
     return call(of.logits, of.temperature.astype(jnp.float32))
 
 
-class Drawn(NamedTuple):
+class DrawOperands(NamedTuple):
     """The operands of a draw: a `types.Law` [B] of rows of logits, and uniforms u
     [B, 2]."""
 
@@ -95,8 +95,8 @@ class Drawn(NamedTuple):
     u: Array
 
 
-def sample(twin: Callable, of: Drawn) -> Array:
-    """Returns an id [B] of each law, by u. twin: (`Drawn`) -> [ids]."""
+def sample(twin: Callable, of: DrawOperands) -> Array:
+    """Returns an id [B] of each law, by u. twin: (`DrawOperands`) -> [ids]."""
     return _run(
         twin, of, native=native_sample, shapes=id_shapes, here=serves(of.law.logits)
     )[0]
@@ -107,35 +107,35 @@ def id_shapes(of: Any) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(of.u.shape[:1], jnp.int32)]
 
 
-def native_sample(of: Drawn) -> Sequence[Array]:
+def native_sample(of: DrawOperands) -> Sequence[Array]:
     """Calls laws.cc for an id of each law."""
     return jax.ffi.ffi_call("specjax_laws_sample", id_shapes(of))(*of.law[:6], of.u)
 
 
-class Perturbed(NamedTuple):
-    """The operands of ids in the order of log p + g: a `types.Law` [...] of rows of
+class OrderOperands(NamedTuple):
+    """The operands of an order of ids by log p + g: a `types.Law` [...] of rows of
     logits, and Gumbel variables g [..., V]."""
 
     law: Any
     gumbel: Array
 
 
-def distinct(twin: Callable, of: Perturbed, count: int) -> Array:
+def distinct(twin: Callable, of: OrderOperands, count: int) -> Array:
     """Returns the first `count` ids [..., count] in the order of log p + g.
 
-    twin: (`Perturbed`) -> [ids]. count is at most V.
+    twin: (`OrderOperands`) -> [ids]. count is at most V.
     """
     native, shapes = _fix(native_distinct, count), _fix(distinct_shapes, count)
     here = serves(of.law.logits) and of.gumbel.dtype == jnp.float32
     return _run(twin, of, native=native, shapes=shapes, here=here)[0]
 
 
-def distinct_shapes(count: int, of: Perturbed) -> list[jax.ShapeDtypeStruct]:
+def distinct_shapes(count: int, of: OrderOperands) -> list[jax.ShapeDtypeStruct]:
     """Returns the shape of `count` ids a row."""
     return [jax.ShapeDtypeStruct((*of.law.logits.shape[:-1], count), jnp.int32)]
 
 
-def native_distinct(count: int, of: Perturbed) -> Sequence[Array]:
+def native_distinct(count: int, of: OrderOperands) -> Sequence[Array]:
     """Calls laws.cc for ids drawn without replacement."""
     call = jax.ffi.ffi_call("specjax_laws_distinct", distinct_shapes(count, of))
     return call(*of.law[:6], of.gumbel)
@@ -180,7 +180,7 @@ def _trial_buffers(of: Trial) -> Sequence[Array]:
     return [*of.target[:6], *draft, *counts]
 
 
-class Rejected(NamedTuple):
+class ResidualOperands(NamedTuple):
     """The operands of what a rule adds after `n` [B] drafted tokens, by u [B, 2]."""
 
     trial: Trial
@@ -188,19 +188,22 @@ class Rejected(NamedTuple):
     u: Array
 
 
-def residual(twin: Callable, of: Rejected) -> Array:
-    """Returns an id [B] of each row's residual, by u. twin: (`Rejected`) -> [ids]."""
+def residual(twin: Callable, of: ResidualOperands) -> Array:
+    """Returns an id [B] of each row's residual, by u.
+
+    twin: (`ResidualOperands`) -> [ids].
+    """
     here = serves_trial(of.trial)
     return _run(twin, of, native=native_residual, shapes=id_shapes, here=here)[0]
 
 
-def native_residual(of: Rejected) -> Sequence[Array]:
+def native_residual(of: ResidualOperands) -> Sequence[Array]:
     """Calls laws.cc for an id of each residual."""
     call = jax.ffi.ffi_call("specjax_laws_residual", id_shapes(of))
     return call(*_trial_buffers(of.trial), of.n.astype(jnp.int32), of.u)
 
 
-class Verified(NamedTuple):
+class VerdictOperands(NamedTuple):
     """The operands of a rule's verdict, by uniforms for each drafted token [B, G] and
     for the one that is added, u [B, 2]."""
 
@@ -209,29 +212,29 @@ class Verified(NamedTuple):
     u: Array
 
 
-def block(twin: Callable, of: Verified) -> Sequence[Array]:
+def block(twin: Callable, of: VerdictOperands) -> Sequence[Array]:
     """Returns what `verifiers.block` decides: n [B], h [B, G] and the id added, [B].
 
-    twin: (`Verified`) -> the same.
+    twin: (`VerdictOperands`) -> the same.
     """
     here = serves_trial(of.trial)
     return _run(twin, of, native=native_block, shapes=verdict_shapes, here=here)
 
 
-def verdict_shapes(of: Verified) -> list[jax.ShapeDtypeStruct]:
+def verdict_shapes(of: VerdictOperands) -> list[jax.ShapeDtypeStruct]:
     """Returns the shapes of n, h and ids."""
     ids = id_shapes(of)[0]
     return [ids, jax.ShapeDtypeStruct(of.accept.shape, jnp.float32), ids]
 
 
-def native_block(of: Verified) -> Sequence[Array]:
+def native_block(of: VerdictOperands) -> Sequence[Array]:
     """Calls laws.cc for block verification."""
     call = jax.ffi.ffi_call("specjax_laws_block", verdict_shapes(of))
     return call(*_trial_buffers(of.trial), of.accept, of.u)
 
 
-class Traversed(NamedTuple):
-    """The operands of a verdict on trees with parents [B, G], see `Verified`."""
+class TreeOperands(NamedTuple):
+    """The operands of a verdict on trees with parents [B, G], see `VerdictOperands`."""
 
     trial: Trial
     parent: Array
@@ -239,11 +242,13 @@ class Traversed(NamedTuple):
     u: Array
 
 
-def traversal(twin: Callable, of: Traversed, with_replacement: bool) -> Sequence[Array]:
+def traversal(
+    twin: Callable, of: TreeOperands, with_replacement: bool
+) -> Sequence[Array]:
     """Returns what `verifiers.traversal` decides.
 
     The results are the path [B, G], n [B], the chance of each node [B, G] and the id
-    added, [B]. twin: (`Traversed`) -> the same.
+    added, [B]. twin: (`TreeOperands`) -> the same.
     """
     native = _fix(native_traversal, with_replacement)
     return _run(
@@ -251,14 +256,14 @@ def traversal(twin: Callable, of: Traversed, with_replacement: bool) -> Sequence
     )
 
 
-def traversal_shapes(of: Traversed) -> list[jax.ShapeDtypeStruct]:
+def traversal_shapes(of: TreeOperands) -> list[jax.ShapeDtypeStruct]:
     """Returns the shapes of a path, n, chances and ids."""
     nodes, ids = of.parent.shape, id_shapes(of)[0]
     path = jax.ShapeDtypeStruct(nodes, jnp.int32)
     return [path, ids, jax.ShapeDtypeStruct(nodes, jnp.float32), ids]
 
 
-def native_traversal(with_replacement: bool, of: Traversed) -> Sequence[Array]:
+def native_traversal(with_replacement: bool, of: TreeOperands) -> Sequence[Array]:
     """Calls laws.cc for traversal verification."""
     call = jax.ffi.ffi_call("specjax_laws_traverse", traversal_shapes(of))
     parent = of.parent.astype(jnp.int32)
@@ -266,7 +271,7 @@ def native_traversal(with_replacement: bool, of: Traversed) -> Sequence[Array]:
     return call(*trial, parent, of.accept, of.u, replaced=with_replacement)
 
 
-class Folded(NamedTuple):
+class FoldOperands(NamedTuple):
     """The operands of keys [...] with data [N] folded in, uint32.
 
     Of the last axis of keys there are as many as data, and each has its own; if
@@ -280,19 +285,22 @@ class Folded(NamedTuple):
 def fold(
     twin: Callable, key: Array, data: Array | np.ndarray, *, outer: bool = False
 ) -> Array:
-    """Returns keys with data folded in, see `Folded`. twin: (`Folded`) -> [keys]."""
-    of = Folded(key, jnp.asarray(data).astype(jnp.uint32))
+    """Returns keys with data folded in, see `FoldOperands`.
+
+    twin: (`FoldOperands`) -> [keys].
+    """
+    of = FoldOperands(key, jnp.asarray(data).astype(jnp.uint32))
     native, shapes = _fix(native_fold, outer), _fix(folded_shapes, outer)
     return _run(twin, of, native=native, shapes=shapes, here=serves_keys(key))[0]
 
 
-def folded_shapes(outer: bool, of: Folded) -> list[jax.ShapeDtypeStruct]:
+def folded_shapes(outer: bool, of: FoldOperands) -> list[jax.ShapeDtypeStruct]:
     """Returns the shape of folded keys."""
     shape = (*of.key.shape, *of.data.shape) if outer else of.key.shape
     return [jax.ShapeDtypeStruct(shape, of.key.dtype)]
 
 
-def native_fold(outer: bool, of: Folded) -> Sequence[Array]:
+def native_fold(outer: bool, of: FoldOperands) -> Sequence[Array]:
     """Calls threefry.cc for keys."""
     (keys,) = folded_shapes(outer, of)
     words = jax.ShapeDtypeStruct((*keys.shape, 2), jnp.uint32)
@@ -304,40 +312,45 @@ def _wrap(words: Any) -> Array:
     return jax.random.wrap_key_data(words, impl=KEYS)
 
 
-class Keyed(NamedTuple):
+class KeyOperands(NamedTuple):
     """The operands of uniforms in [0, 1), of keys [...]."""
 
     key: Array
 
 
 def uniform(twin: Callable, key: Array, shape: tuple[int, ...]) -> Array:
-    """Returns uniforms [..., *shape] of keys [...]. twin: (`Keyed`) -> [uniforms]."""
+    """Returns uniforms u [..., *shape] of keys [...]. twin: (`KeyOperands`) -> [u]."""
     native, shapes = _fix(native_uniform, shape), _fix(uniform_shapes, shape)
-    return _run(twin, Keyed(key), native=native, shapes=shapes, here=serves_keys(key))[
-        0
-    ]
+    return _run(
+        twin, KeyOperands(key), native=native, shapes=shapes, here=serves_keys(key)
+    )[0]
 
 
-def uniform_shapes(shape: tuple[int, ...], of: Keyed) -> list[jax.ShapeDtypeStruct]:
+def uniform_shapes(
+    shape: tuple[int, ...], of: KeyOperands
+) -> list[jax.ShapeDtypeStruct]:
     """Returns the shape of uniforms, of which each key has `shape`."""
     return [jax.ShapeDtypeStruct((*of.key.shape, *shape), jnp.float32)]
 
 
-def native_uniform(shape: tuple[int, ...], of: Keyed) -> Sequence[Array]:
+def native_uniform(shape: tuple[int, ...], of: KeyOperands) -> Sequence[Array]:
     """Calls threefry.cc for uniforms."""
     call = jax.ffi.ffi_call("specjax_keys_uniform", uniform_shapes(shape, of))
     return call(jax.random.key_data(of.key))
 
 
 def gumbel(twin: Callable, key: Array, vocab: int) -> Array:
-    """Returns Gumbel variables [..., V] of keys [...]. twin: (`Keyed`) -> [them]."""
+    """Returns Gumbel variables g [..., V] of keys [...].
+
+    twin: (`KeyOperands`) -> [g].
+    """
     shape = (vocab,)
     native, shapes = _fix(native_gumbel, shape), _fix(uniform_shapes, shape)
     here = serves_keys(key) and 1 <= vocab < 2**31
-    return _run(twin, Keyed(key), native=native, shapes=shapes, here=here)[0]
+    return _run(twin, KeyOperands(key), native=native, shapes=shapes, here=here)[0]
 
 
-def native_gumbel(shape: tuple[int, ...], of: Keyed) -> Sequence[Array]:
+def native_gumbel(shape: tuple[int, ...], of: KeyOperands) -> Sequence[Array]:
     """Calls threefry.cc for Gumbel variables."""
     call = jax.ffi.ffi_call("specjax_keys_gumbel", uniform_shapes(shape, of))
     return call(jax.random.key_data(of.key))

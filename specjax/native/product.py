@@ -92,7 +92,7 @@ def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
     program it is a program by itself.
 
     Args:
-      name: of the compiled function.
+      name: the name of the compiled function.
       plain: the product by XLA, with the same arguments.
       matrix: the position of the operand with the shape of the weights, [K, N] or,
         transposed, [N, K].

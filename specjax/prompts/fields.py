@@ -84,7 +84,7 @@ def gather(
 
     Args:
       where: the place of each, for error messages.
-      fields: of each prompt.
+      fields: the fields of each prompt.
 
     Raises:
       ValueError: with the place and the fix.

@@ -113,8 +113,9 @@ def track(
     *,
     kept: bool = False,
 ) -> Iterator[Item]:
-    """Yields the items, and shows a `Bar` meanwhile. total: their number, if they have
-    no length."""
+    """Yields the items, and shows a `Bar` meanwhile.
+
+    total: their number, if they have no length. unit, kept: as for `Bar`."""
     if total is None:
         total = operator.length_hint(items) or None
     with Bar(label, total, unit, kept=kept) as bar:

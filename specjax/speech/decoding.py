@@ -44,9 +44,10 @@ class Spent(NamedTuple):
     """The work of one batch.
 
     windows: its rows. calls of the target, tokens written, accepted of tested drafts:
-    sums over the rows. seconds: of encoding and decoding, without compilation;
-    encoding: of the encoders alone. steps: of beam search, where windows were searched
-    (`speech.beams`), the calls that it makes without a draft."""
+    sums over the rows. seconds: the time of encoding and decoding, without
+    compilation; encoding: the time of the encoders alone. steps: where windows were
+    decoded by beam search (`speech.beams`), the calls that the search takes without a
+    draft."""
 
     windows: int
     calls: int
@@ -63,7 +64,8 @@ class ProgramKey(NamedTuple):
 
     draft: None for no drafter, and none is called at gamma = 0. tokens: without
     languages and tasks, which do not hash. decode: `DecodeConfig.static`. batch: rows.
-    slots: of the buffer. mesh: the layout that it runs on, None for one device."""
+    slots: the number of slots of the buffer. mesh: the layout that it runs on, None for
+    one device."""
 
     target: whisper.Config
     draft: whisper.Config | None
@@ -292,9 +294,9 @@ def no_speech(
 class Result(NamedTuple):
     """The result of a program on one batch.
 
-    output: of the loop. quiet: [B], the probability that nobody speaks. seconds: of
-    encoding and decoding; encoding: of the encoders alone. states: of the target's
-    encoder."""
+    output: the output of the loop. quiet: [B], the probability that nobody speaks.
+    seconds: the time of encoding and decoding; encoding: the time of the encoders
+    alone. states: the states of the target's encoder."""
 
     output: Any
     quiet: np.ndarray

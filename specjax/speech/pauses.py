@@ -46,8 +46,8 @@ def leave_out_pauses(
 ) -> tuple[Word, ...]:
     """Returns words whose times leave out the pauses in the sound.
 
-    sound: of their window, which begins at `start` seconds. A word that a pause divides
-    keeps its longer part."""
+    sound: the sound of their window, which begins at `start` seconds. A word that a
+    pause divides keeps its longer part."""
     kept = []
     for word in words:
         begin, end = (round((x - start) / STEP) for x in (word.start, word.end))

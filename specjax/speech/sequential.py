@@ -35,9 +35,9 @@ class Recording(NamedTuple):
 class Decoded(NamedTuple):
     """The result of decoding B windows.
 
-    tokens: of each, without prompt and end. logprob: mean log probability of the
-    tokens, with the end. no_speech: probability of `<|nospeech|>` where a text begins.
-    states: the encoder's output, [B or more, S, E], for the times of words."""
+    tokens: the tokens of each, without prompt and end. logprob: mean log probability of
+    the tokens, with the end. no_speech: probability of `<|nospeech|>` where a text
+    begins. states: the encoder's output, [B or more, S, E], for the times of words."""
 
     tokens: Sequence[Sequence[int]]
     logprob: Sequence[float]
@@ -48,9 +48,9 @@ class Decoded(NamedTuple):
 class AlignmentTask(NamedTuple):
     """A finished window whose words still need times.
 
-    row: of the batch. head: the prompt of its text without times. segments: those of
-    the window. start: seconds of the recording. frames: the features of the recording,
-    [T, M]."""
+    row: the row of the batch. head: the prompt of its text without times. segments:
+    those of the window. start: seconds of the recording. frames: the features of the
+    recording, [T, M]."""
 
     row: int
     head: list[int]
@@ -116,9 +116,11 @@ class Progress(NamedTuple):
 class Row(NamedTuple):
     """A recording that is being transcribed.
 
-    frames: [T, M]. past: tokens before its window, which begins at the frame `first`.
-    spans: of frames that are not decoded yet; the window is in the first. tries:
-    temperatures that failed for it."""
+    recording: its index. frames: its features, [T, M]. language: its code, None where
+    it is not known. past: the tokens written so far, which the window continues. spans:
+    (first, end) of the frames that are not decoded yet; the window lies in the first
+    span. first: the frame with which the window begins. tries: how many temperatures
+    have failed for the window."""
 
     recording: int
     frames: np.ndarray

@@ -142,7 +142,7 @@ def from_table(model: Model, kind: type, table: Array) -> Model:
     """Returns the same model, which looks up its features in a table, by the one id of
     a prompt's input.
 
-    kind: of the rows of `table`, `Features` or `Encoded`."""
+    kind: the kind of the rows of `table`, `Features` or `Encoded`."""
 
     def sound(heard: Array, prompt: Prompt) -> Features | Encoded:
         return kind(heard[prompt.inputs[0][:, 0]])

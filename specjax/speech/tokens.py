@@ -29,11 +29,11 @@ class Tokens(NamedTuple):
     """The ids that are not text, and the defaults of a prompt.
 
     end: `<|endoftext|>`. start: `<|startoftranscript|>`. previous: `<|startofprev|>`,
-    before an earlier text. no_speech, no_timestamps. tasks: of `TASKS`. languages: code
-    -> id, none in an English-only model. first_time: `<|0.00|>`; each of the next 1500
-    is 0.02 s later. Text is below `end`, and after the last time where a fine-tune has
-    added words. language, task: those that a checkpoint was tuned for, by its own
-    files; None where they say nothing."""
+    before an earlier text. no_speech, no_timestamps. tasks: the ids of `TASKS`.
+    languages: code -> id, none in an English-only model. first_time: `<|0.00|>`; each
+    of the next 1500 is 0.02 s later. Text is below `end`, and after the last time where
+    a fine-tune has added words. language, task: those that a checkpoint was tuned for,
+    by its own files; None where they say nothing."""
 
     end: int
     start: int

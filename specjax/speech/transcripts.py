@@ -32,10 +32,11 @@ SUMMED = "windows", "calls", "tokens", "accepted", "tested", "seconds"
 class Transcript(NamedTuple):
     """The transcript of one file.
 
-    segments: with times, unless they were turned off. seconds: of the recording.
-    language: code of the spoken language, as given or detected. notes: warnings to know
-    before one trusts it. problem: why there is no transcript, None where there is one.
-    parts: those of the recording that were decoded, None for all of it."""
+    segments: with times, unless they were turned off. seconds: the time of the
+    recording. language: code of the spoken language, as given or detected. notes:
+    warnings to know before one trusts it. problem: why there is no transcript, None
+    where there is one. parts: those of the recording that were decoded, None for all of
+    it."""
 
     file: Path
     segments: tuple[Segment, ...] = ()
@@ -61,10 +62,11 @@ class Transcript(NamedTuple):
 class Transcribed(NamedTuple):
     """The result of a call of `transcribe`.
 
-    transcripts: of the files in order. alpha: the share of the tested drafted tokens
-    that were accepted; None where there were none. windows, calls, tokens: windows
-    decoded, calls of the target, tokens written. seconds: of encoding, decoding and
-    words' times; reading files and compilation do not count. guarantee: of the rule."""
+    transcripts: the transcripts of the files in order. alpha: the share of the tested
+    drafted tokens that were accepted; None where there were none. windows, calls,
+    tokens: windows decoded, calls of the target, tokens written. seconds: the seconds
+    of encoding, decoding and words' times; reading files and compilation do not count.
+    guarantee: the guarantee of the rule."""
 
     transcripts: tuple[Transcript, ...]
     alpha: float | None
@@ -130,8 +132,8 @@ def transcribe(
       condition: whether a window's text is context for the next.
       chunked: overlapping windows, many of a recording at once, without times.
       batch: the most rows decoded together: files, or windows if chunked.
-      seed: of all randomness. The text of a window depends on it and on the sound,
-        not on the rows beside it.
+      seed: the seed of all randomness. The text of a window depends on it and on the
+        sound, not on the rows beside it.
       top_k: both models keep this many ids, where a temperature is above 0.
       kernels: "auto" verifies in fused kernels where the device has them.
       beams: the settings of beam search, such as `BeamConfig(width=5)`, by which

@@ -57,7 +57,8 @@ def listen(
 def parts(found: Sequence[float], chunk: int, seconds: float) -> tuple[Clip, ...]:
     """Returns the parts of a recording in which somebody speaks.
 
-    found: probabilities, one for each `chunk` samples. seconds: of the recording."""
+    found: probabilities, one for each `chunk` samples. seconds: the time of the
+    recording."""
     step, spans = chunk / RATE, []
     first = quiet = None
     for i, probability in enumerate([*found, 0.0]):

@@ -129,7 +129,7 @@ def add_words(
     """Returns the segments of a window with their words.
 
     times: at which each of their N tokens begins and the last ends, [N + 1].
-    probabilities: of each, [N]."""
+    probabilities: the probabilities of each, [N]."""
     at, done = 0, []
     for segment in segments:
         words = []

@@ -112,8 +112,8 @@ def generate_text(
       new_tokens: the most tokens that are written of each text, which stops at its end.
       samples: how many texts of each prompt, each a draw of its own; None is one, and
         leaves what is returned as it is.
-      seed: of all randomness, 0 to 2**32 - 1. A text depends on it, on the place of its
-        prompt and on which sample it is, not on the other prompts.
+      seed: the seed of all randomness, 0 to 2**32 - 1. A text depends on it, on the
+        place of its prompt and on which sample it is, not on the other prompts.
       kernels: "auto" verifies in fused kernels where the device has them; "reference"
         never does.
       stop: strings that each end a text, which is cut before the first of them; special

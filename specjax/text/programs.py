@@ -62,8 +62,9 @@ class ProgramKey(NamedTuple):
 
     draft: the recipe of the drafter, which equals another of the same sizes; None is no
     drafter. decode: `DecodeConfig.static`, without what the program takes as arguments.
-    batch: rows. slots: of the buffer. regime: what the drafts carry. rules: what the
-    target's logits are changed by. mesh: what it lies on, None for one device.
+    batch: rows. slots: the number of slots of the buffer. regime: what the drafts
+    carry. rules: what the target's logits are changed by. mesh: what it lies on, None
+    for one device.
     """
 
     target: Config
@@ -110,8 +111,8 @@ def prepare(
       config: its other settings. Those of `PER_PROMPT` are one value, or a list with
         one for each prompt.
       form: the schema, regular expression or grammar that texts must have.
-      places: of the prompts among all that there are, by which texts are drawn; None
-        counts these prompts from 0 on.
+      places: the places of the prompts among all that there are, by which texts are
+        drawn; None counts these prompts from 0 on.
 
     Raises:
       ValueError: the inputs cannot be decoded; in one line.
@@ -255,8 +256,8 @@ def keys(seeds: ArrayLike, places: ArrayLike, samples: ArrayLike = 0) -> Array:
     """Returns a key for each text [B], which depends on its own seed, place and sample.
 
     Args:
-      seeds: [B] or []. places: of the prompts, [B] or []. samples: which sample of its
-        prompt each text is, [B] or [].
+      seeds: [B] or []. places: the places of the prompts, [B] or []. samples: which
+        sample of its prompt each text is, [B] or [].
     """
     seeds, places, samples = np.broadcast_arrays(seeds, places, samples)
     return jax.vmap(jax.random.fold_in)(root_key(seeds, samples), np.uint32(places))

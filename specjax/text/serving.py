@@ -57,8 +57,9 @@ class Arrival(NamedTuple):
 class Served(NamedTuple):
     """The answer to a request.
 
-    index: of its arrival, from 0. tokens: ids [N].
-    calls: of the target. arrived, admitted, ended: seconds since serving began.
+    index: the index of its arrival, from 0. tokens: ids [N].
+    calls: the number of calls of the target. arrived, admitted, ended: seconds since
+    serving began.
     """
 
     index: int  # type: ignore[assignment]  # in place of tuple.index
@@ -149,8 +150,8 @@ def serve(
     that cannot decode, FloatingPointError for logits that are not finite
     (`specjax.finite`).
     """
-    begun = time.perf_counter()
-    now = lambda: time.perf_counter() - begun  # noqa: E731
+    origin = time.perf_counter()
+    now = lambda: time.perf_counter() - origin  # noqa: E731
     numbered, calls = enumerate(arrivals), 0
     request: Request | None = None
     free = list(range(server.rows))

@@ -22,12 +22,13 @@ MARKS = range(0xD800, 0xE000)  # characters that no text of bytes has
 class Piece(NamedTuple):
     """The next part of a text.
 
-    index: of its prompt. text: whole characters, maybe none yet. ended: None while it
-    goes on; "end" by a token that ends texts, "stop" by a string to stop at, which is
-    left out, or "length". tokens: ids that were committed, up to the one that completes
-    such a string. logprobs: log p of each by the target's logits at temperature 1 and
-    its rules; () where nobody asked. drafted, accepted: tokens of the draft that were
-    decided on, and of these kept. sample: which of its prompt's texts it is of.
+    index: the index of its prompt. text: whole characters, maybe none yet. ended: None
+    while it goes on; "end" by a token that ends texts, "stop" by a string to stop at,
+    which is left out, or "length". tokens: ids that were committed, up to the one that
+    completes such a string. logprobs: log p of each by the target's logits at
+    temperature 1 and its rules; () where nobody asked. drafted, accepted: tokens of the
+    draft that were decided on, and of these kept. sample: which of its prompt's texts
+    it is of.
     """
 
     index: int  # type: ignore[assignment]  # in place of tuple.index
@@ -84,7 +85,7 @@ def pieces(
     """
     start, limit = np.asarray(request.start), np.array(request.limit)
     ends = np.asarray(request.eos).reshape(len(start), -1)
-    told = np.zeros(len(start), int)  # characters
+    num_yielded = np.zeros(len(start), int)  # characters
     until = find_stops(tokenizer, stop)
     going = np.ones(len(start), bool)
 
@@ -114,14 +115,14 @@ def pieces(
             sure = () if sure is None else tuple(sure[row, : len(ids) - first].tolist())
             yield Piece(
                 index=int(row),
-                text=whole[told[row] :],
+                text=whole[num_yielded[row] :],
                 ended=ended,
                 tokens=tuple(ids[first:].tolist()),
                 logprobs=sure,
                 drafted=int(did.tested[row]),
                 accepted=int(did.accepted[row]),
             )
-            told[row] = max(told[row], len(whole))
+            num_yielded[row] = max(num_yielded[row], len(whole))
             if ended is not None:
                 going[row], limit[row] = False, length[row]
 

@@ -142,7 +142,7 @@ def accelerated_c(
     of any number of levels. Section 6.
 
     Args:
-      c: of the draft model alone, in times of a run of M_p.
+      c: the time of a run of the draft model alone, in times of a run of M_p.
       alpha: how often the draft model accepts a token of the faster one.
       gamma: tokens that the faster one drafts for a run of the draft model.
       c_lower: the time of one of those tokens, in times of a run of M_p.

@@ -196,7 +196,9 @@ def predictions(row: dict) -> dict:
 
 
 def doubts(row: dict) -> list[str]:
-    """Returns the reasons to doubt a row, one line each; [] for older records."""
+    """Returns warnings about the numbers of a walltime row, one line each: too few
+    texts to choose gamma on, or an overhead below 0. Records without `chosen_on` have
+    none."""
     if "chosen_on" not in row:
         return []
     lines, many = [], row["texts"] + row["others"]

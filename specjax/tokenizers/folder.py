@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 class Special(NamedTuple):
     """The ids around a text.
 
-    start: of a text, None for none. ends: ids that each end it; an input of an encoder
-    ends with the first. encodes: whether the model reads its prompts by an encoder.
+    start: the id that a text starts with, None for none. ends: ids that each end it; an
+    input of an encoder ends with the first. encodes: whether the model reads its
+    prompts by an encoder.
     """
 
     start: int | None
@@ -25,8 +26,10 @@ class Special(NamedTuple):
 
 
 class Coder(NamedTuple):
-    """The functions of a `specjax.tokenizers.Tokenizer`. bare: text -> ids, without
-    added ones, and with special ones only where the text names them."""
+    """The functions of a `specjax.tokenizers.Tokenizer`, which describes them.
+
+    bare: text -> ids, to which no start or end is added; special tokens are read only
+    where the text contains their names."""
 
     bare: Callable[[str], list[int]]
     encode: Callable[[str], list[int]]

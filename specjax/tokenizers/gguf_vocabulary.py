@@ -59,8 +59,8 @@ NO_END = (
 class Vocabulary(NamedTuple):
     """The tokens of a file.
 
-    kinds: of each. named: ids by name, such as bos, where the file or llama.cpp has
-    one. ends: ids that each end a text.
+    kinds: the kind of each. named: ids by name, such as bos, where the file or
+    llama.cpp has one. ends: ids that each end a text.
     """
 
     texts: list[str]

@@ -15,7 +15,8 @@ def in_parts(
 
     Args:
       loss: (params, rows) -> mean over the weights of rows.
-      parts: of a batch; one that it does not divide is read whole.
+      parts: the number of parts of a batch; a batch that it does not divide is read
+        whole.
       weight: rows -> their total weight.
     """
     if parts == 1:

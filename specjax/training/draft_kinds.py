@@ -42,16 +42,16 @@ class Sizes(NamedTuple):
     """The sizes of a draft; None stands for the default of its kind.
 
     Attributes:
-      layers: of a small model, or how many of the target's first ones begin an early
-        exit.
-      dim: of a small model.
-      mlp_dim: of its feed-forward layer, or a head's.
-      num_heads: of attention.
-      vocab: K, how many ids an EAGLE-3 head says.
+      layers: the number of layers of a small model, or how many of the target's first
+        ones begin an early exit.
+      dim: the width of a small model.
+      mlp_dim: the width of its feed-forward layer, or a head's.
+      num_heads: the number of heads of attention.
+      vocab: K, how many ids an EAGLE-3 head proposes.
       taps: the places of the target that an EAGLE-3 head reads.
-      heads: of Medusa, or blockwise parallel.
+      heads: the number of heads of Medusa, or blockwise parallel.
       turns: how often an EAGLE-3 head is unrolled.
-      dtype: of activations while it is trained.
+      dtype: the dtype of activations while it is trained.
     """
 
     layers: int | None = None
@@ -166,8 +166,8 @@ def eagle3_learner(
             }
         return params | {"readout": jnp.array(said, jnp.float32)}
 
-    say = heads.eagle3_turns(config, sizes.turns or TURNS)
-    return head_learner(config, init, say, goal=goal, ids=ids)
+    predict_turns = heads.eagle3_turns(config, sizes.turns or TURNS)
+    return head_learner(config, init, predict_turns, goal=goal, ids=ids)
 
 
 def medusa_learner(target: Pretrained, sizes: Sizes, goal: Objective) -> Learner:
@@ -212,14 +212,14 @@ def blockwise_learner(target: Pretrained, sizes: Sizes, goal: Objective) -> Lear
         return params | {"in": inner}
 
     tables = parts.with_target(None, target.params)["target"]
-    say = heads.blockwise_turns(config, families.build(whole).readout, tables)
-    return head_learner(config, init, say, goal=goal)
+    predict_turns = heads.blockwise_turns(config, families.build(whole).readout, tables)
+    return head_learner(config, init, predict_turns, goal=goal)
 
 
 def head_learner(
     config: Any,
     init: Callable[[Array], Any],
-    say: heads.Say,
+    predict_turns: heads.PredictTurns,
     *,
     goal: Objective,
     ids: np.ndarray | None = None,
@@ -227,17 +227,17 @@ def head_learner(
     """Returns a head that minimizes the weighted mean of the losses of its turns.
 
     Args:
-      config: of its drafter.
+      config: the configuration of its drafter.
       init: (key) -> its first parameters.
-      say: its logits in each turn.
+      predict_turns: returns its logits in each turn.
       goal: its loss.
-      ids: those that it says [K], ascending; None is all.
+      ids: [K], those of the target that it proposes, ascending; None is all.
     """
     return Learner(
         config=config,
         init=init,
-        loss=heads.objective(say, goal),
-        measure=heads.measure(say),
+        loss=heads.objective(predict_turns, goal),
+        measure=heads.measure(predict_turns),
         shown=SHOWN,
         ids=ids,
     )
@@ -274,15 +274,15 @@ def model_learner(
         own = flatten_dict(target.params)
         return unflatten_dict({x: jnp.array(own[x], jnp.float32) for x in shapes})
 
-    def say(params: Any, lesson: Lesson) -> list[heads.Turn]:
+    def predict_turns(params: Any, lesson: Lesson) -> list[heads.Turn]:
         logits = written.logits(config, params, lesson.whole.texts)
         return [heads.Turn(logits, shift=0, first=0)]
 
     return Learner(
         config=config,
         init=init,
-        loss=heads.objective(say, goal),
-        measure=heads.measure(say),
+        loss=heads.objective(predict_turns, goal),
+        measure=heads.measure(predict_turns),
         shown=SHOWN,
     )
 

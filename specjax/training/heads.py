@@ -5,11 +5,11 @@ A head of EAGLE-3 reads its own estimates while it drafts, so it learns on them 
 is unrolled over the text ("training-time test", Li et al. 2025,
 https://arxiv.org/abs/2503.01840, Section 3.1). Turn j reads at every place what it
 would after j drafted tokens: a text with all its turns is a tree whose chains leave the
-text at every token, so that the layer is the one that drafts. Medusa's head i says the
-token i + 2 places after a state (Cai et al. 2024, https://arxiv.org/abs/2401.10774,
+text at every token, so that the layer is the one that drafts. Medusa's head i predicts
+the token i + 2 places after a state (Cai et al. 2024, https://arxiv.org/abs/2401.10774,
 Section 2.2.1).
 Axes: B rows, L tokens, D features of the target, H of the head, K kept ids, C = K + 1
-classes, V ids that the head says, J turns or heads.
+classes, V ids that the head proposes, J turns or heads.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,16 +53,16 @@ class Objective(NamedTuple):
     decay: float
 
 
-Say = Callable[[Any, Lesson], list[Turn]]
+PredictTurns = Callable[[Any, Lesson], list[Turn]]
 
 
-def eagle3_turns(config: eagle3.Config, turns: int) -> Say:
+def eagle3_turns(config: eagle3.Config, turns: int) -> PredictTurns:
     """Returns the function (parameters of the head, batch) -> its logits in each turn;
     in the first turn the head reads only the target's states."""
     network, layer = eagle3.Network(config, write=_write), config.layer
     dtype = jnp.dtype(layer.dtype)
 
-    def say(params: Any, lesson: Lesson) -> list[Turn]:
+    def predict_turns(params: Any, lesson: Lesson) -> list[Turn]:
         tokens = lesson.whole.texts.tokens
         batch, length = tokens.shape
 
@@ -96,7 +96,7 @@ def eagle3_turns(config: eagle3.Config, turns: int) -> Say:
             said.append(Turn(logits[:, :-1], shift=0, first=turn + 1))
         return said
 
-    return say
+    return predict_turns
 
 
 def unrolled(batch: int, length: int, turn: int) -> Branches | None:
@@ -127,7 +127,7 @@ def _write(
     return cache, cache
 
 
-def medusa_turns(config: medusa.Config) -> Say:
+def medusa_turns(config: medusa.Config) -> PredictTurns:
     """Returns the function (parameters of the heads, batch) -> the logits of each
     head."""
     return turns_at_once(config, medusa.medusa_logits)
@@ -135,11 +135,11 @@ def medusa_turns(config: medusa.Config) -> Say:
 
 def blockwise_turns(
     config: medusa.Config, readout: ModelReadout, tables: Mapping[str, Any]
-) -> Say:
+) -> PredictTurns:
     """Returns the same for blockwise parallel heads, by the target's readout.
 
     Args:
-      config: of the heads.
+      config: the configuration of the heads.
       readout: the target's.
       tables: its parameters.
     """
@@ -152,17 +152,17 @@ def blockwise_turns(
 
 def turns_at_once(
     config: medusa.Config, logits_of: Callable[[Any, Array], Array]
-) -> Say:
+) -> PredictTurns:
     """Returns the function (parameters, batch) -> logits for heads that all read one
     state.
 
     Args:
-      config: of the heads.
-      logits_of: (parameters, states [N, D]) -> [N, K, V], what head i says of the token
-        i + 2 places after each state.
+      config: the configuration of the heads.
+      logits_of: (parameters, states [N, D]) -> [N, K, V], the logits by which head i
+        predicts the token i + 2 places after each state.
     """
 
-    def say(params: Any, lesson: Lesson) -> list[Turn]:
+    def predict_turns(params: Any, lesson: Lesson) -> list[Turn]:
         assert lesson.hidden is not None
         states = jnp.asarray(lesson.hidden.last)[:, :-1].astype(config.dtype)
         logits = logits_of(params, states.reshape(-1, config.dim))
@@ -172,7 +172,7 @@ def turns_at_once(
             for i in range(config.heads)
         ]
 
-    return say
+    return predict_turns
 
 
 def compare(turn: Turn, lesson: Lesson) -> tuple[Array, Array, Array, Array]:
@@ -187,7 +187,9 @@ def compare(turn: Turn, lesson: Lesson) -> tuple[Array, Array, Array, Array]:
     return log_p, log_q, jnp.argmax(turn.logits, -1) == ids[..., 0], counts
 
 
-def objective(say: Say, goal: Objective) -> Callable[[Any, Lesson], Array]:
+def objective(
+    predict_turns: PredictTurns, goal: Objective
+) -> Callable[[Any, Lesson], Array]:
     """Returns the loss of a head: (parameters, batch) -> the mean over the tokens of
     the texts, then the weighted mean over turns. Ids that the head cannot propose add
     nothing."""
@@ -195,7 +197,7 @@ def objective(say: Say, goal: Objective) -> Callable[[Any, Lesson], Array]:
     def loss(params: Any, lesson: Lesson) -> Array:
         total, weights = jnp.zeros(()), 0.0
         tokens = jnp.maximum(written.scored_positions(lesson.whole.texts).sum(), 1)
-        for number, turn in enumerate(say(params, lesson)):
+        for number, turn in enumerate(predict_turns(params, lesson)):
             log_p, log_q, _, counts = compare(turn, lesson)
             each = losses.divergence(goal.loss, log_p, log_q)
             weight = goal.decay**number
@@ -206,14 +208,14 @@ def objective(say: Say, goal: Objective) -> Callable[[Any, Lesson], Array]:
     return loss
 
 
-def measure(say: Say) -> Callable[[Any, Lesson], dict[str, Array]]:
+def measure(predict_turns: PredictTurns) -> Callable[[Any, Lesson], dict[str, Array]]:
     """Returns the function that measures held-out texts: for each turn, numbered from
     1, alpha at temperature 1, and `best`, the share of places where head and target
     prefer the same id, which is alpha at temperature 0."""
 
     def rates(params: Any, lesson: Lesson) -> dict[str, Array]:
         found = {}
-        for number, turn in enumerate(say(params, lesson), 1):
+        for number, turn in enumerate(predict_turns(params, lesson), 1):
             log_p, log_q, best, counts = compare(turn, lesson)
             at = jnp.arange(counts.shape[1]) + turn.shift + 1
             counts &= at >= jnp.asarray(lesson.whole.texts.begun)[:, None]

@@ -73,8 +73,8 @@ class Task(NamedTuple):
         sizes: JSON, which identifies the run.
         init: key -> parameters.
         loss: (params, batch) -> scalar, also the held-out measure.
-        config: of the model, whose parameters a mesh splits.
-        batch: of a seed, the pair (recipe.seed, step).
+        config: the configuration of the model, whose parameters a mesh splits.
+        batch: the seed (recipe.seed, step) -> a batch.
         held_out: batches for evaluation, by the names of the curve.
         measure: (params, batch) -> scalars by name, of held-out batches; None is the
             loss alone. Those in `shown` stand beside the bar.

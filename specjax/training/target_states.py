@@ -110,12 +110,12 @@ def keep(
     """Returns the states of a target, computed once, then read from `folder`.
 
     Args:
-      folder: of the shards.
-      parts: of each shard, a function that returns its arrays, always the same ones, as
-        one by `scorer` or `writer` does.
+      folder: the folder of the shards.
+      parts: for each shard, a function that returns its arrays, always the same ones,
+        as one by `scorer` or `writer` does.
       reads: the hidden states that are stored.
       about: JSON, all that the states depend on.
-      label: of the bar.
+      label: the name of the bar.
 
     Raises:
       ValueError: the folder holds states of another target, or of other texts.
@@ -183,7 +183,7 @@ def writer(target: Pretrained, reads: Reads, new: int) -> Callable[..., Arrays]:
     model, ends = target.model, jnp.asarray(target.ends, jnp.int32)
 
     @jax.jit
-    def run(params: Any, key: Array, prompt: Prompt, heat: Array) -> tuple:
+    def run(params: Any, key: Array, prompt: Prompt, temperature: Array) -> tuple:
         (batch, width), length = prompt.tokens.shape, prompt.length
         cache = model.init(params, prompt, width + new)
         start = jnp.zeros(batch, jnp.int32)
@@ -203,7 +203,7 @@ def writer(target: Pretrained, reads: Reads, new: int) -> Callable[..., Arrays]:
             features, cache, ended = carried
             logits = model.readout(params, features)[:, 0]
             u = jax.random.uniform(jax.random.fold_in(key, at), (batch, 2))
-            token, _ = probs.draw(logits, Sampling(heat), u)
+            token, _ = probs.draw(logits, Sampling(temperature), u)
             live = ~ended
             ended |= (token[:, None] == ends).any(-1)
             features, cache = model.apply(params, token[:, None], length + at, cache)
@@ -236,8 +236,8 @@ def writer(target: Pretrained, reads: Reads, new: int) -> Callable[..., Arrays]:
         return tokens, ends_at, law, states
 
     def write(key: Array, prompt: Prompt, temperature: np.ndarray) -> Arrays:
-        heat = jnp.asarray(temperature, jnp.float32)
-        out: Any = jax.device_get(run(target.params, key, prompt, heat))
+        each = jnp.asarray(temperature, jnp.float32)
+        out: Any = jax.device_get(run(target.params, key, prompt, each))
         tokens, length, law, states = out
         begun = np.asarray(prompt.length, np.int32)
         texts = written.without_inputs(tokens, length.astype(np.int32), begun)

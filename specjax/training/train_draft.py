@@ -42,22 +42,22 @@ class Setting:
     """The settings of a training: the draft, its texts, and the optimization.
 
     Attributes:
-      kind: of `draft_kinds.RATES`.
+      kind: one of `draft_kinds.RATES`.
       out: the folder of the draft; it must not exist.
       runs: the folder of the run.
-      sizes: of the draft.
+      sizes: the sizes of the draft.
       objective: its loss.
-      recipe: of the loop; `length` is the longest text that is read.
+      recipe: the recipe of the loop; `length` is the longest text that is read.
       data: a file of texts that the target reads, None for texts that it writes.
-      generate: a file of beginnings that it goes on from, None for `data`.
-      texts: how many it writes; beginnings are used again where they are fewer.
+      generate: a file of prompts that it continues, None for `data`.
+      texts: how many it writes; where there are fewer prompts, they are used again.
       new: how many tokens it adds to each at most.
       greedy_every: one in this many of the texts that it writes is greedy, the others
         are sampled at temperature 1; 0 for none.
-      longest: beginnings of more tokens are left out.
-      held_out: texts that are measured on, of other beginnings than the rest.
+      longest: prompts of more tokens are left out.
+      held_out: the number of texts to measure on, whose prompts are not trained on.
       part: texts that are written or read together, and make a shard.
-      parts: of a batch, one after another, to save memory.
+      parts: the number of parts of a batch, which are computed one after another.
       devices: a mesh, as `runtime.mesh.parse` reads it; "" is one device.
     """
 
@@ -83,7 +83,7 @@ class Material(NamedTuple):
     """The texts of a training run, as functions that return them.
 
     Attributes:
-      parts: of each shard for training, a function that returns its arrays.
+      parts: for each shard for training, a function that returns its arrays.
       held_out: the same of those that are measured on.
       about: JSON, all that they depend on besides the target.
     """
@@ -154,14 +154,16 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     width = -(-max(map(len, begins)) // WIDTH) * WIDTH
     write = target_states.writer(target, reads, setting.new)
 
-    def part(some: list[list[int]], heat: np.ndarray, number: int, seed: int) -> Arrays:
+    def part(
+        some: list[list[int]], temperature: np.ndarray, number: int, seed: int
+    ) -> Arrays:
         key = jax.random.fold_in(root_key(seed), number)
         tokens = np.zeros((len(some), width), np.int32)
         for row, ids in enumerate(some):
             tokens[row, : len(ids)] = ids
         lengths = np.array([len(ids) for ids in some], np.int32)
         prompt = Prompt(jnp.asarray(tokens), jnp.asarray(lengths))
-        return write(key, prompt, heat)
+        return write(key, prompt, temperature)
 
     seed, size = 2 * setting.recipe.seed, setting.part
     both = []
@@ -171,11 +173,11 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
         rows = min(size, count)
         full = -(-count // rows) * rows
         whole = [some[i % len(some)] for i in range(full)]
-        heat = temperatures(full, len(some), setting.greedy_every)
+        temperature = temperatures(full, len(some), setting.greedy_every)
         cut = [slice(at, at + rows) for at in range(0, full, rows)]
         both.append(
             [
-                partial(part, whole[each], heat[each], i, seed + number)
+                partial(part, whole[each], temperature[each], i, seed + number)
                 for i, each in enumerate(cut)
             ]
         )
@@ -191,13 +193,13 @@ def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:
     return Material(both[0], both[1], about)
 
 
-def temperatures(count: int, beginnings: int, greedy_every: int) -> np.ndarray:
+def temperatures(count: int, prompts: int, greedy_every: int) -> np.ndarray:
     """Returns the temperatures of texts: every `greedy_every`-th has 0, the others have
-    1. Where the beginnings are taken again, others of them have 0."""
+    1. Where the prompts are used again, others of them have 0."""
     if greedy_every == 0:
         return np.ones(count, int)
     place = np.arange(count)
-    return ((place + place // beginnings) % greedy_every != 0).astype(int)
+    return ((place + place // prompts) % greedy_every != 0).astype(int)
 
 
 def read_data(target: Pretrained, setting: Setting, reads: Reads) -> Material:

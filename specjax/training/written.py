@@ -107,8 +107,8 @@ def write(
         key, prompt, sources = begin(np.minimum(np.arange(at, at + batch), count - 1))
         width = prompt.tokens.shape[1] + new
         run = run or generate.autoregressive(target.model, width + 1)
-        heat = jnp.broadcast_to(jnp.float32(temperature), batch)
-        sampling = make_sampling(batch, 1.0)._replace(temperature=heat)
+        each = jnp.broadcast_to(jnp.float32(temperature), batch)
+        sampling = make_sampling(batch, 1.0)._replace(temperature=each)
         request = make_request(key, prompt, new, sampling, target.ends)
         out = run(Params(target.params), prompt, request)
         tokens = np.asarray(out.tokens[:, :width], id_dtype(target.vocab))

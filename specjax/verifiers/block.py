@@ -30,12 +30,12 @@ def verify(
     if keep_residual:
         p, q = probs.dense(target), draft_law(draft, target.logits.shape[-1])
         return decide(p, q, draft, noise)
-    of = laws.Verified(token.trial(target, draft), noise.accept, noise.sample)
+    of = laws.VerdictOperands(token.trial(target, draft), noise.accept, noise.sample)
     n, h, extra = laws.block(_decide, of)
     return Verdict(n, token.emit(draft, n, extra), h)
 
 
-def _decide(of: laws.Verified) -> list[Array]:
+def _decide(of: laws.VerdictOperands) -> list[Array]:
     target, law, tokens, num = of.trial
     draft = Draft(tokens, num, law)
     p, q = probs.dense(target), draft_law(draft, target.logits.shape[-1])

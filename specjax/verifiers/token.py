@@ -72,10 +72,10 @@ def residual_weights(target: Law, draft: Draft, n: Array) -> Array:
 
 def draw_extra(target: Law, draft: Draft, n: Array, *, u: Array) -> Array:
     """Draws the token after the n accepted ones, x ~ p'(x); u [B, 2] -> ids [B]."""
-    return laws.residual(_draw_extra, laws.Rejected(trial(target, draft), n, u))
+    return laws.residual(_draw_extra, laws.ResidualOperands(trial(target, draft), n, u))
 
 
-def _draw_extra(of: laws.Rejected) -> list[Array]:
+def _draw_extra(of: laws.ResidualOperands) -> list[Array]:
     target, law, tokens, num = of.trial
     weights = residual_weights(target, Draft(tokens, num, law), of.n)
     return [probs.pick(weights, of.u)]

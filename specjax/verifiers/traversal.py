@@ -59,11 +59,11 @@ def build(with_replacement: bool = False) -> Verifier:
         if keep_residual:
             return decide(target, draft, noise)
         trial, parent = token.trial(target, draft), draft.parent
-        of = laws.Traversed(trial, parent, noise.accept, noise.sample)
+        of = laws.TreeOperands(trial, parent, noise.accept, noise.sample)
         path, n, chance, extra = laws.traversal(_decide, of, with_replacement)
         return Verdict(n, recursive.path_tokens(draft, path, n, extra), chance, path)
 
-    def _decide(of: laws.Traversed) -> list[Array]:
+    def _decide(of: laws.TreeOperands) -> list[Array]:
         target, law, tokens, num = of.trial
         draft = Draft(tokens, num, law, of.parent)
         verdict = decide(target, draft, token.Noise(of.accept, of.u))

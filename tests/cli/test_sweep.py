@@ -94,7 +94,7 @@ def test_a_copy_that_a_stopped_sweep_left_is_not_a_new_record(rows, tmp_path):
     tasks = sweep.Tasks(Dying(0), tmp_path / "out")
     assert [good for *_, good in sweep.measure_rows(tasks, [rows["calm"]], 1)] == [True]
     tasks.begin(rows["calm"])  # and then it is stopped
-    assert tasks.part(rows["calm"]).exists()
+    assert tasks.part_path(rows["calm"]).exists()
     ends = [*sweep.measure_rows(tasks._replace(again=True), [rows["calm"]], 1)]
     assert [good for *_, good in ends] == [True]
     assert (tmp_path / "ran").read_text().split() == ["calm", "calm"]

@@ -300,14 +300,14 @@ def test_what_cannot_be_is_refused():
         eagle3.head(eagle3.Config(layer, 24, (1,)))
     with pytest.raises(ValueError, match="share the target's readout"):
         medusa.head(medusa.Config(11, 16, 2, mlp_dim=8))
-    with pytest.raises(ValueError, match="3 heads say 3 tokens; gamma is 4"):
+    with pytest.raises(ValueError, match="3 heads draft 3 tokens; gamma is 4"):
         medusa.build(medusa.Config(11, 16, 3), 4)
     drafter = chain(recurrent.copy("eagle").model)
     with pytest.raises(ValueError, match="no `hidden` that gives them"):
         build_step(recurrent.build()._replace(hidden=None), drafter)
 
 
-# Targets of every kind: the texts are theirs, whatever a head says.
+# Targets of every kind: the texts are theirs, whatever a head drafts.
 
 GEMMA = tiny_llama.GEMMA3  # whose first layer has a window, of several portions
 BFLOAT = tiny_llama.LLAMA._replace(dtype="bfloat16")

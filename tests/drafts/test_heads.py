@@ -138,7 +138,7 @@ def test_laws_of_medusa_are_those_of_all_heads_in_its_file(tmp_path):
         for head in range(MEDUSA_HEADS):
             z = head_folders.medusa_logits(folder, last, head)
             np.testing.assert_allclose(laws[row, head], softmax(z), atol=1e-5)
-    with pytest.raises(ValueError, match="3 heads say 3 tokens; gamma is 4"):
+    with pytest.raises(ValueError, match="3 heads draft 3 tokens; gamma is 4"):
         source.drafter(4, draw_independent)
 
 

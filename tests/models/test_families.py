@@ -69,7 +69,8 @@ def test_each_family_has_a_case_a_folder_and_the_defaults_of_its_files():
         assert {families.of(config).name for config in configs} == names
     for name in names:
         kinds = {*name_tables.BY_FAMILY[name].MODEL_TYPES}
-        assert kinds & format_defaults.CONFIGS.keys(), name
+        kinds &= format_defaults.CONFIGS.keys()
+        assert kinds and kinds <= format_defaults.SIZES.keys(), name
 
 
 ASKS = {

@@ -204,7 +204,8 @@ T5_SIZES = {
     **{"vocab_size": 64, "d_model": 32, "d_ff": 64, "num_layers": 2},
     **{"num_heads": 4, "d_kv": 8},
 }
-SIZES = dict.fromkeys(CONFIGS, LLAMA_SIZES)
+LLAMA_KINDS = "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"
+SIZES = dict.fromkeys(LLAMA_KINDS, LLAMA_SIZES)
 SIZES |= dict.fromkeys(("t5", "mt5", "umt5"), T5_SIZES)
 SIZES["gpt2"] = {
     **{"vocab_size": 50300, "n_embd": 32, "n_layer": 2, "n_head": 4},

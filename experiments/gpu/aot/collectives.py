@@ -40,9 +40,9 @@ class ShardingSetting(NamedTuple):
     """The sizes of a step on a mesh.
 
     Attributes:
-        batch: of all devices.
-        slots: of the caches.
-        input_tokens: of an encoder's input.
+        batch: the number of rows of all devices.
+        slots: the number of slots of the caches.
+        input_tokens: the number of tokens of an encoder's input.
     """
 
     gamma: int = 5
@@ -69,7 +69,8 @@ def count(target: Pretrained, draft: DraftSource, setting: ShardingSetting) -> d
     """Returns the collectives in a step that drafts gamma tokens, by kind, with their
     bytes, and the bytes of the largest.
 
-    law_bytes: of the target's logits for a device's rows, if they were gathered.
+    law_bytes: the bytes of the target's logits for a device's rows, if they were
+    gathered.
 
     Raises:
         ValueError: there is no mesh.

@@ -48,7 +48,7 @@ class Compiled(NamedTuple):
         thunks: the form of its launches, on a GPU.
         argument_bytes, output_bytes, temp_bytes, code_bytes: bytes of arguments,
             results, further allocations and machine code (0 where none is reported).
-        seconds: of lowering and compiling.
+        seconds: the time of lowering and compiling.
     """
 
     text: str

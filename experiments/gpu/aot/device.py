@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
         done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=30)
         driver = " ".join((done.stdout or done.stderr).split())
     except (OSError, subprocess.TimeoutExpired) as error:
-        driver = f"not told: {error}"
+        driver = f"not known: {error}"
     try:
         from jax._src.lib import xla_client  # no public name yet
 
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
         (folder / "target_config.txtpb").write_text(text, "utf-8")
         status = "written"
     except Exception as error:  # how it fails differs by platform and release
-        status = f"not told by {device.platform}: {error}"
+        status = f"not reported by {device.platform}: {error}"
     record = {
         **machine(),
         "compute_capability": getattr(device, "compute_capability", None),

@@ -24,7 +24,7 @@ class Thunk(NamedTuple):
     Attributes:
         kind, name: as in XLA.
         parts: the thunks inside; of a loop those of its body.
-        condition: of a loop.
+        condition: the condition of a loop.
     """
 
     kind: str

@@ -35,8 +35,8 @@ class Kernel(NamedTuple):
     """A launch of a kernel.
 
     Attributes:
-        target: of a custom call, else "".
-        bytes: of its results.
+        target: the target of a custom call, else "".
+        bytes: the bytes of its results.
         moves: whether it only copies or transposes.
         source: the operation of the traced program.
     """

@@ -50,7 +50,7 @@ class Report(NamedTuple):
     """The report on a program.
 
     Attributes:
-        launches: of the thunk sequence, those of loops once.
+        launches: the number of launches of the thunk sequence, those of loops once.
         captured: how many of the launches are in CUDA graphs.
         counted: the same launches as `hlo` counts them.
     """

@@ -69,7 +69,7 @@ def describe(device: str, asked: str, known: str, *sizes) -> dict:
     the machine code.
 
     Returns:
-        copies: of at least half of the draft's logits.
+        copies: the number of copies of at least half of the draft's logits.
         launches: kernels of one verification, on a TPU those of Pallas.
         vector_memory: the bytes of logits in VMEM.
         captured: launches in a CUDA graph.
@@ -104,12 +104,12 @@ def describe(device: str, asked: str, known: str, *sizes) -> dict:
     if reads and tiles:
         part = tiles["stats"] / THREADS * (2 if known == "nothing" else 1)
         per = round(reads[0].instructions / part, 1)
-    told = all(kernel.registers is not None for kernel in kernels)
+    all_known = all(kernel.registers is not None for kernel in kernels)
     return entry | {
         "launches": report.launches,
         "captured": report.captured,
-        "registers": max(k.registers for k in kernels) if told else None,
-        "spills": max(k.spills for k in kernels) if told else None,
+        "registers": max(k.registers for k in kernels) if all_known else None,
+        "spills": max(k.spills for k in kernels) if all_known else None,
         "widest_load": max(k.widest_load for k in reads or kernels),
         "instructions": per,
         "kernels": [k._asdict() for k in kernels],

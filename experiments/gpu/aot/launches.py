@@ -50,8 +50,8 @@ class LaunchSetting(NamedTuple):
     Attributes:
         decode: the settings of decoding; with a rule other than `token` only whole
             steps are counted.
-        slots: of the caches.
-        input_tokens: of an encoder's input.
+        slots: the number of slots of the caches.
+        input_tokens: the number of tokens of an encoder's input.
         device: one of `compilers.DEVICES`.
     """
 
@@ -347,9 +347,9 @@ def host_numbers(step: Compiled, setting: LaunchSetting) -> dict[str, int]:
     kernels that it launches one by one.
     """
     unknown = setting.decode.gamma - 1  # as of `total`
-    told = graphs.host_work(step.thunks, step.program, unknown)
-    told += graphs.HostWork(waits=1)
-    return {f"host_{name}": count for name, count in told._asdict().items()}
+    work = graphs.host_work(step.thunks, step.program, unknown)
+    work += graphs.HostWork(waits=1)
+    return {f"host_{name}": count for name, count in work._asdict().items()}
 
 
 def per_layer(sequence: hlo.Sequence, layers: int) -> float:

@@ -362,10 +362,10 @@ class Timing(NamedTuple):
         """
         runs = {group(it.program.name): partial(it.plain, batch) for it in ready}
         seconds = time_in_turns(runs, self.setting.rounds, "latency")
-        told = {}
+        by_program = {}
         for entry in ready:
             name = group(entry.program.name)
             kernels = timing.kernel_microseconds(entry.apart, batch)
-            told[name] = timing.spread(seconds[name]) | kernels
-            self.tell({"name": name, "alone": told[name]})
-        return told
+            by_program[name] = timing.spread(seconds[name]) | kernels
+            self.tell({"name": name, "alone": by_program[name]})
+        return by_program

@@ -41,16 +41,16 @@ def measure() -> dict:
     """
     if jax.devices()[0].platform != "gpu":
         return dict.fromkeys(NAMES, NOT_ON_CPU)
-    told = {}
+    findings = {}
     for name in NAMES:
         named = f"{__name__}:program:{json.dumps([name])}"
         try:
             report = inspect.inspect(named, inspect.HERE, seconds=SECONDS)
             counts = f"{report.captured} of {report.launches}"
-            told[name] = f"{counts} launches in CUDA graphs"
+            findings[name] = f"{counts} launches in CUDA graphs"
         except RuntimeError as error:
-            told[name] = f"not known: {' '.join(str(error).split())[-300:]}"
-    return told
+            findings[name] = f"not known: {' '.join(str(error).split())[-300:]}"
+    return findings
 
 
 def program(name: str) -> tuple[Callable, tuple]:

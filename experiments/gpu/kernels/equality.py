@@ -40,7 +40,7 @@ class EqualityRows(NamedTuple):
     Attributes:
         rows: in total, in batches of `batch`.
         vocab: not a multiple of the blocks, so that the last one overlaps.
-        trials: of the chi-square test, over `small` ids.
+        trials: the number of trials of the chi-square test, over `small` ids.
         tiles: that split `vocab` into several blocks.
         dry: a trial on a CPU, interpreted.
     """

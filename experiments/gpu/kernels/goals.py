@@ -66,16 +66,16 @@ def measure(row: str, folder: Path, dry: bool) -> None:
     """Times a row and the memory; stores the lines and the record of the row."""
     compilation.keep()
     print(f"{row}{' (trial)' if dry else ''}:", flush=True)
-    told = partial(tell, folder / LINES, row)
+    write_line = partial(tell, folder / LINES, row)
     built = build(FILE, FEW + (TRIAL if dry else [TILES[row]]), row)
     one = built.row.measurement
-    one = one._replace(run=partial(one.run, tell=told))
+    one = one._replace(run=partial(one.run, tell=write_line))
     built = built._replace(row=built.row._replace(measurement=one))
     run.measure(
         built, folder, kept={}, again=True, published=catalogue.published_numbers
     )
     speed = timing.read_speed(READ[dry])
-    told({"name": "read of the memory", "bytes": READ[dry], "gb_s": speed / 1e9})
+    write_line({"name": "read of the memory", "bytes": READ[dry], "gb_s": speed / 1e9})
 
 
 def tell(path: Path, row: str, line: dict) -> None:
@@ -91,9 +91,9 @@ def line_text(line: dict) -> str:
         return FORM.format(**line)
     if "alone" not in line:
         return f"{line['name']}: {line['gb_s']:.0f} GB/s of {line['bytes']:,} bytes"
-    told = line["alone"]
-    device = told.get("device", f"{told.get('device_us', 0):.2f} in kernels")
-    return ALONE.format(**told | {"name": line["name"], "device": device})
+    alone = line["alone"]
+    device = alone.get("device", f"{alone.get('device_us', 0):.2f} in kernels")
+    return ALONE.format(**alone | {"name": line["name"], "device": device})
 
 
 if __name__ == "__main__":

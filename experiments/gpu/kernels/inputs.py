@@ -25,7 +25,7 @@ class Shape(NamedTuple):
     """The shape of a verification.
 
     Attributes:
-        dtype: of the logits.
+        dtype: the dtype of the logits.
     """
 
     batch: int

@@ -49,7 +49,7 @@ class Program(NamedTuple):
     Attributes:
         call: (Inputs) -> (n [B], tokens [B, G + 1]).
         rows: rows of logits of a text that it must read at least.
-        tiles: of a kernel.
+        tiles: the tiles of a kernel.
         sigmoid: the parameters of its rule.
         verifies: false for a program that only measures a limit.
     """

@@ -28,7 +28,7 @@ def build() -> Measurement:
 def measure(command: list[str], seconds: int = SECONDS) -> dict:
     """Returns, by kind of check, "clean", the findings, or why the check was not
     made."""
-    told, tool = {}, shutil.which(TOOL)
+    outcomes, tool = {}, shutil.which(TOOL)
     if tool is None:
         return dict.fromkeys(KINDS, f"not run: {TOOL} is not on PATH")
     for kind in KINDS:
@@ -37,12 +37,12 @@ def measure(command: list[str], seconds: int = SECONDS) -> dict:
         try:
             done = subprocess.run(whole, **options)
         except subprocess.TimeoutExpired:
-            told[kind] = f"not run: took longer than {seconds} s"
+            outcomes[kind] = f"not run: took longer than {seconds} s"
             continue
         tail = " ".join((done.stdout + done.stderr).split())[-300:]
         outcome = {0: "clean", FOUND: f"found: {tail}"}
-        told[kind] = outcome.get(done.returncode, f"not run: {tail}")
-    return told
+        outcomes[kind] = outcome.get(done.returncode, f"not run: {tail}")
+    return outcomes
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ PARTS = 4  # of what clears a cache: a part is not read again before three other
 NAME = re.compile(r"%([\w.\-]+)")
 SHORT = 2  # steps of the shorter chain; XLA makes no loop of one
 RUNS = 20  # that CUPTI times
-# It is told of kernels that are launched one by one.
+# It reports only kernels that are launched one by one.
 UNCAPTURED = {"xla_gpu_graph_min_graph_size": 10**6}
 NEVER = -(2**31)  # no sum of tokens, and no logit
 
@@ -259,7 +259,7 @@ def kernel_microseconds(program, *arguments) -> dict:
     except Exception as error:  # how CUPTI fails differs by driver and permission
         return {"device": f"not measured: {type(error).__name__}: {error}"}
     if not runs:
-        return {"device": "not measured: CUPTI told of no kernel"}
+        return {"device": "not measured: CUPTI reported no kernel"}
     each = [sum(ms for _, ms in run) for run in runs]
     return {"device_us": 1e3 * float(np.median(each)), "kernels": len(runs[0])}
 

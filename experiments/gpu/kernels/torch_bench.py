@@ -204,8 +204,8 @@ def run_all(setting: TorchSetting) -> dict:
                 failed.append({"name": name, "error": describe_error(error)})
             else:
                 lines.append({"name": name, **times})
-    told = {"lines": lines, "skipped": skipped, "failed": failed}
-    return told | {"torch": torch.__version__, "sets": len(batches), "on": device}
+    fields = {"lines": lines, "skipped": skipped, "failed": failed}
+    return fields | {"torch": torch.__version__, "sets": len(batches), "on": device}
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def choose_one(lines: list[dict], before: tuple[str, Tiles | None] | None) -> di
     lines.
 
     Args:
-        lines: of one shape, with their medians and percentiles.
+        lines: the lines of one shape, with their medians and percentiles.
         before: the earlier choice; None is `dispatch`'s own, Mosaic GPU.
     """
 

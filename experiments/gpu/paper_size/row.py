@@ -52,7 +52,7 @@ class PaperSizeSetting(NamedTuple):
     Attributes:
         decode: the settings of decoding; their gamma, published, is one of `gammas`.
         alpha: published, at which acceptance is simulated.
-        input_tokens: of the encoder's input.
+        input_tokens: the number of tokens of the encoder's input.
         texts: the number of texts that are predicted and measured.
         others: the number of texts that give the rest of a step.
         loops: calls in a program that times one call.
@@ -118,8 +118,8 @@ def build(
 
 
 def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> dict:
-    """Returns every number of a row as a plain value; the lists in `by_gamma` are
-    parallel.
+    """Measures the pair, and returns the numbers of the row's record; the lists in
+    `by_gamma` are parallel.
 
     c, v, exp, predicted and speedup are those of the published gamma, `best_` those of
     the gamma with the fastest prediction. Numbers are milliseconds, unless a name says

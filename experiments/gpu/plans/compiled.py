@@ -43,9 +43,9 @@ def step(target: Config, draft: Config, *, plan: Plan, chip: str) -> dict:
         try:
             compiled = lowered.compile()
         except jax.errors.JaxRuntimeError as error:
-            if not (told := NEEDED.search(str(error))):
+            if not (match := NEEDED.search(str(error))):
                 raise
-            needed = float(told[1]) * 2 ** (30 if told[2] == "G" else 20)
+            needed = float(match[1]) * 2 ** (30 if match[2] == "G" else 20)
             return {"fits": False, "bytes": round(needed)}
     took, rows = device_bytes(compiled), plan.batch // layout.data
     return {
@@ -64,8 +64,8 @@ def device_bytes(compiled: jax.stages.Compiled) -> dict[str, int]:
     sizes = compiled.memory_analysis()
     given, besides = sizes.argument_size_in_bytes, sizes.temp_size_in_bytes
     new = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-    told = {"argument_bytes": given, "temp_bytes": besides}
-    return {"bytes": given + new + besides, **told}
+    parts = {"argument_bytes": given, "temp_bytes": besides}
+    return {"bytes": given + new + besides, **parts}
 
 
 def lower_step(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:

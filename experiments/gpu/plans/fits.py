@@ -75,10 +75,10 @@ def measure(target: Config, draft: Config, setting: FitSetting) -> dict:
         cell = {"batch": batch, "slots": slots}
         cell["predicted"] = predict(target, draft, plan, setting)
         if (batch, slots) in setting.points:
-            cell["compiled"] = told = compiled.step(
+            cell["compiled"] = compiled_numbers = compiled.step(
                 target, draft, plan=plan, chip=setting.chip
             )
-            flat |= flat_numbers(f"b{batch} s{slots}", told)
+            flat |= flat_numbers(f"b{batch} s{slots}", compiled_numbers)
         cells.append(cell)
     return {
         **setting._asdict(),

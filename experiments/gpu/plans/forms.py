@@ -31,9 +31,9 @@ class Chip(NamedTuple):
         flops: a second, in bfloat16.
         link: bytes a second that it sends to others, half of the published number for
             both directions.
-        slice: of eight, as `aot` names them.
-        source: of these numbers; a TPU's memory is the one that libtpu's compiler
-            reports, in GiB.
+        slice: a slice of eight chips, as `aot` names it.
+        source: the source of these numbers; a TPU's memory is the one that libtpu's
+            compiler reports, in GiB.
     """
 
     memory: float
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     """A step of `batch` rows that drafts gamma tokens.
 
     Attributes:
-        slots: of a row's caches.
+        slots: the number of slots of a row's caches.
         inputs: tokens of an encoder's input.
         layout: the mesh, see `specjax.runtime.mesh`.
     """
@@ -209,17 +209,18 @@ def step(
 ) -> dict[str, float | None]:
     """Returns the predicted milliseconds of a step and of its parts.
 
-    They are those of a token a row by the target alone, of gamma drafted tokens, of the
-    target's call on gamma + 1, and, given alpha, of a token by speculation (Leviathan
-    et al. 2023, Eq. 1); and the speedup.
+    Each row gets one token by the target alone in `alone_ms`. A step drafts gamma
+    tokens in `draft_ms` and calls the target on gamma + 1 in `score_ms`. Given alpha, a
+    row gets a token by speculation in `spec_ms` (Leviathan et al. 2023, Eq. 1), and
+    `speed` is the speedup.
     """
     _, model, split = plan.layout
     alone = call(target, plan, tokens=1, split=model, chip=chip)
     drafted = plan.gamma * call(draft, plan, tokens=1, split=split, chip=chip)
     scored = call(target, plan, tokens=plan.gamma + 1, split=model, chip=chip)
-    told = {"alone_ms": alone, "draft_ms": drafted, "score_ms": scored}
-    told = {name: 1e3 * seconds for name, seconds in told.items()}
+    times = {"alone_ms": alone, "draft_ms": drafted, "score_ms": scored}
+    times = {name: 1e3 * seconds for name, seconds in times.items()}
     if alpha is None:
-        return told | {"spec_ms": None, "speed": None}
+        return times | {"spec_ms": None, "speed": None}
     each = (drafted + scored) / expected_tokens(alpha, plan.gamma)
-    return told | {"spec_ms": 1e3 * each, "speed": alone / each}
+    return times | {"spec_ms": 1e3 * each, "speed": alone / each}

@@ -100,7 +100,7 @@ def compile_program(
     """Returns a program that is compiled for its arguments and bound to them.
 
     Args:
-        options: of the compiler, by their names in XLA.
+        options: the options of the compiler, by their names in XLA.
     """
     lowered = program.func.lower(*program.args, *arguments)
     compiled = lowered.compile(compiler_options=options)

@@ -49,12 +49,12 @@ class StepSetting(NamedTuple):
         part: one of PARTS, which is measured.
         decode: the settings of the texts.
         flags: XLA_FLAGS of the process.
-        trips: of the draft's loop, "known" at compilation, or decided by the "device"
-            after each token.
+        trips: the trip count of the draft's loop, "known" at compilation, or decided by
+            the "device" after each token.
         logged: a source file of XLA whose messages (VLOG 3) are counted, or ""; writing
             them takes time.
         alpha: at which acceptance is simulated.
-        input_tokens: of the encoder's input.
+        input_tokens: the number of tokens of the encoder's input.
         texts: the number of decoded texts.
         loops: drafts in a program that times one.
         seconds: that the process may take.

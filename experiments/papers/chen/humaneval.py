@@ -25,7 +25,7 @@ class Problem(NamedTuple):
     """A function to complete.
 
     Attributes:
-        prompt: up to the end of the documentation.
+        prompt: the function up to the end of its documentation.
         entry_point: the function's name.
         test: source that defines `check`.
     """

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 GUARD = Path(__file__).with_name("guard.py")
-TOLD = 200  # characters of an error that are kept
+MOST_ERROR = 200  # characters of an error that are kept
 KEPT = 2**14  # bytes of the end of what is written that are read
 
 
@@ -30,7 +30,7 @@ class Limits(NamedTuple):
     """The limits of one program.
 
     Attributes:
-        seconds: of walltime and, rounded up, of CPU.
+        seconds: the time of walltime and, rounded up, of CPU.
         memory_mib: MiB of memory that it may address.
         file_mib: MiB of each file that it writes.
         files: the number of files that may be open at once.
@@ -87,13 +87,13 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
                 start_new_session=True,
             ) as process:
                 in_time = wait_or_kill(process, nonce, limits)
-            written, told = end_of_output(out), end_of_output(errors)
+            written, printed = end_of_output(out), end_of_output(errors)
     if not in_time or process.returncode == -signal.SIGXCPU:
         return Outcome(False, f"stopped after {limits.seconds:g} s")
     if written.endswith(nonce):
         return Outcome(True)
     last = f"ended before its last line, {process.returncode}"
-    return Outcome(False, (told.splitlines() or [last])[-1][:TOLD])
+    return Outcome(False, (printed.splitlines() or [last])[-1][:MOST_ERROR])
 
 
 def wait_or_kill(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:

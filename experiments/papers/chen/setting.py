@@ -21,11 +21,11 @@ class ChenSetting(NamedTuple):
 
     Attributes:
         task: as `read` takes it.
-        metric: of `METRICS`.
+        metric: one of `METRICS`.
         decode: the settings of decoding, whose gamma is K.
         samples: texts of each prompt, in batches.
         timed: texts decoded alone for their walltime; 0 times nothing.
-        rounds: of the times of a call.
+        rounds: how often a call is timed.
     """
 
     task: str

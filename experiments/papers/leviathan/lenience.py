@@ -62,7 +62,7 @@ def measure(
     gamma: int | None,
     kept: dict | None = None,
 ) -> dict:
-    """Returns every number of a row as a plain value; keys that end in `_l0.5` are
+    """Returns the numbers of the row's record; names that end in `_l0.5` are
     those of l = 0.5.
 
     They are alpha, its speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv =

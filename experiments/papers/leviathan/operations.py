@@ -89,7 +89,8 @@ def build(
 
     Args:
         batch, slots: of the programs that are counted.
-        alpha: of Eq. 1, which then also gives the tokens per call; None measures both.
+        alpha: that of Eq. 1, which then also gives the tokens per call; None
+            measures both.
 
     Raises:
         ValueError: the pair does not decode together or has no alpha, or gamma or batch

@@ -37,12 +37,12 @@ class Method(NamedTuple):
     """A way to verify.
 
     Attributes:
-        name: of its numbers in a record.
-        top_k: of target and draft alike, None without; see `filter_pair`.
+        name: the name of its numbers in a record.
+        top_k: the top-k of target and draft alike, None without; see `filter_pair`.
         scale, dtype: of a sigmoid, None for the others.
         drafted: (logits, Sampling) -> Law, the form in which `verifier` receives the
             draft's logits where it is timed alone; None is `probs.standardize`.
-        draw: of `drafters.rollout`, None for the verifier's own.
+        draw: a function of `drafters.rollout`, None for the verifier's own.
     """
 
     name: str

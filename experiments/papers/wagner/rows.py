@@ -48,11 +48,11 @@ class WagnerSetting(NamedTuple):
     Attributes:
         decode: the settings; each of `gammas`, and the methods' rules, take the place
             of its gamma and rule.
-        share: of a task's prompts, chosen by the seed, each continued `repeats` times,
-            in batches.
+        share: the share of a task's prompts, chosen by the seed, each continued
+            `repeats` times, in batches.
         gammas: for which acceptance is counted, or verification timed.
         timed: texts decoded alone for their walltime.
-        rounds: of each timing.
+        rounds: the number of rounds of each timing.
         scales: -alpha = beta of the sigmoids; a row of texts takes the first.
         suffix: put after each text that an encoder reads; the paper's is "Summary:".
     """

@@ -36,12 +36,12 @@ class Case(NamedTuple):
     """A comparison, on which a claim is judged.
 
     Attributes:
-        told: its words, with its numbers.
+        text: the comparison in words, with its numbers.
         lacks: the precondition that fails; empty if none does.
         beside: whether it is shown only, and does not decide.
     """
 
-    told: str
+    text: str
     gap: float
     error: float = 0.0
     lacks: str = ""
@@ -110,7 +110,7 @@ def compare_subjects(it: dict, records: Records) -> Iterator[Case]:
     Args:
         it: `of` are the subjects, see `subjects.find`; `estimate` and one of `above`,
             `below`, `within` (a distance of `from`) and `near` (relative to `from`) are
-            numbers, see `find_number`; `by` is the least distance; `told` is how both
+            numbers, see `find_number`; `by` is the least distance; `format` is how both
             are written; `lacks` is a precondition; `although` says that its failure
             works against the claim.
     """
@@ -129,12 +129,12 @@ def make_case(it: dict, subject: dict) -> Case:
     x, y = find_number(subject, it["estimate"]), find_number(subject, bound)
     gap, error = distance(side, it[side], x, y)
     lacks = getattr(quantities, it["lacks"])(subject) if "lacks" in it else ""
-    words = it.get("told", "{estimate} against {bound}")
-    told = f"{subject['label']}: {words.format(estimate=x.shown, bound=y.shown)}"
+    words = it.get("format", "{estimate} against {bound}")
+    text = f"{subject['label']}: {words.format(estimate=x.shown, bound=y.shown)}"
     gap -= it.get("by", 0)
     if lacks and gap > 0 and "although" in it:
-        told, lacks = f"{told}, although {lacks}", ""
-    return Case(told, gap, error, lacks, subject.get("beside", False))
+        text, lacks = f"{text}, although {lacks}", ""
+    return Case(text, gap, error, lacks, subject.get("beside", False))
 
 
 def distance(side: str, most: float, x: Number, y: Number) -> tuple[float, float]:
@@ -168,8 +168,8 @@ def judge(cases: Sequence[Case], needs: str, share: float = 1.0) -> Outcome:
     signs = [sign(case, errors) for case in inside]
     counts = {word: signs.count(value) for value, word in WORDS.items()}
     counts[LACKS] = len(decisive) - len(inside)
-    told = (f"{count} {word}" for word, count in counts.items() if count)
-    short = f"of {len(decisive)}: {', '.join(told)}"
+    parts = (f"{count} {word}" for word, count in counts.items() if count)
+    short = f"of {len(decisive)}: {', '.join(parts)}"
     ruling = verdict(signs, share=share, count=len(decisive))
     return Outcome(ruling, short, tuple(evidence(case, errors) for case in cases))
 
@@ -202,6 +202,6 @@ def sign(case: Case, errors: float) -> int:
 def evidence(case: Case, errors: float) -> str:
     """Returns one line on a comparison; a comparison that does not hold is marked."""
     if case.lacks:
-        return f"{case.told} (precondition: {case.lacks})"
+        return f"{case.text} (precondition: {case.lacks})"
     marks = {HOLDS: "", FAILS: " (fails)", OPEN: " (within errors)"}
-    return f"{case.told}{marks[sign(case, errors)]}"
+    return f"{case.text}{marks[sign(case, errors)]}"

@@ -65,7 +65,7 @@ def equation_1(it: dict, fewer_drafted: int = 0) -> Number:
     return Number(tokens, slope(alpha, gamma) * it["alpha_se"], shown)
 
 
-def difference(it: dict) -> Number:
+def alpha_difference(it: dict) -> Number:
     """Returns alpha of one measurement minus that of another.
 
     It is computed text by text where both drafts were measured on the same texts, else
@@ -180,7 +180,7 @@ NUMBERS = {
     "equation 1": equation_1,
     "the page's tokens": lambda it: equation_1(it, fewer_drafted=1),
     "fewest tokens": lambda it: exact_number(min(it["tokens"])),
-    "difference": difference,
+    "difference": alpha_difference,
     "tokens gained": tokens_gained,
     "tokens a call": tokens_of_a_call,
     "largest c": largest_c,

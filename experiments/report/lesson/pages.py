@@ -18,7 +18,7 @@ class Page(NamedTuple):
     """A page of the lesson.
 
     Attributes:
-        name: of its file.
+        name: the name of its file.
         summary: a line about it.
         data: a function from records to the data of its script and its words.
     """

@@ -106,8 +106,8 @@ def record_verdicts(verifier: Verifier, seen: list) -> Verifier:
         added = verdict.tokens[0, n]
         ids = jnp.append(jax.lax.top_k(p[n], SHOWN)[1], added)
         there = [law[ids] for law in (p[n], q[n], left)]
-        told = ((drafted, *slots), (ids, *there))
-        jax.debug.callback(seen.append, told, ordered=True)
+        traced = ((drafted, *slots), (ids, *there))
+        jax.debug.callback(seen.append, traced, ordered=True)
         return verdict if keep_residual else verdict._replace(residual=None)
 
     return verifier._replace(verify=verify)

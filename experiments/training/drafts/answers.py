@@ -132,9 +132,9 @@ class QuestionSetting(NamedTuple):
     """The questions of a run.
 
     Attributes:
-        shares: of each kind, the number of batches in a cycle.
-        batches: of all kinds.
-        plan: of an answer.
+        shares: for each kind, the number of batches in a cycle.
+        batches: the number of batches of all kinds.
+        plan: the plan of an answer.
         question: the most tokens of a question that the target asks itself.
         longest: the most tokens of a prompt; longer ones are left out.
     """

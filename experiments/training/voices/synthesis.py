@@ -54,7 +54,7 @@ class Speaker(NamedTuple):
         tract: formants relative to a man's.
         slow: lengths relative to the table's.
         breath: noise in vowels.
-        noise: of the room, relative to the speech's power.
+        noise: the noise of the room, relative to the speech's power.
     """
 
     pitch: float = 120.0

@@ -232,6 +232,6 @@ def test_calls_of_a_chain_are_eq_1_where_every_place_is_alike(taxi):
     each = np.tile([[0.5, 0.5], [0.9, 0.1]], (1, 1))
     p_same, q_same = np.repeat(each[:1], 2, 0), np.repeat(each[1:], 2, 0)
     small = np.full((2, 2, 2), 0.5)
-    many = execution.per_call(p_same, q_same, small, gamma=3)
+    many = execution.actions_per_call(p_same, q_same, small, gamma=3)
     assert many == pytest.approx(float(closed_forms.expected_tokens(0.6, 3)))
-    assert execution.per_call(p, p, leads, gamma=2) == pytest.approx(3)
+    assert execution.actions_per_call(p, p, leads, gamma=2) == pytest.approx(3)

@@ -216,7 +216,7 @@ def test_longer_texts_are_refused_or_cut_before_their_end(untrained, tmp_path, c
     flags = parse_task(task, "--truncate")
     finetune.load(flags, untrained)
     assert capsys.readouterr().out == "cut 2 of 20 inputs to 16 tokens\n"
-    pair = finetune.encode_pairs(finetune.read(flags, None), flags)[3]
+    pair = finetune.encode_pairs(finetune.read_source(flags, None), flags)[3]
     assert pair[0] == [*texts[3][:15], END]
     assert pair[1] == [*texts[3][:8], END]  # targets that lacked the end have it
 
@@ -250,7 +250,7 @@ def test_ids_of_another_tokenizer_are_refused(tmp_path):
     ids[0] = [*ids[0][:1], END]  # as --truncate of the preparation leaves it
     for digest in ("of the same pieces in another file", subwords.digest):
         task = write(tmp_path / "own.npz", ids, texts=texts, tokenizer=digest)
-        source = finetune.read(parse_task(task), None)
+        source = finetune.read_source(parse_task(task), None)
         finetune.check_tokenizer(own, source)
     with pytest.raises(ValueError, match=r"are not what .*tokenizer\.model makes"):
         finetune.check_tokenizer(other, source)
@@ -270,11 +270,11 @@ def test_a_data_set_is_read_through_seqio(monkeypatch, tmp_path):
     monkeypatch.setattr(experiments.tasks, "paper", fake, raising=False)
     own = tmp_path / "spiece.model"
     flags = parse_task("cnndm", "--data-dir", "there")
-    source = finetune.read(flags, tmp_path)
+    source = finetune.read_source(flags, tmp_path)
     assert (source.task, source.split, source.eos) == ("cnn_dailymail", "train", END)
     assert finetune.encode_pairs(source, flags) == [(ids, ids)]
     own.write_text("the checkpoint's own")
-    finetune.read(parse_task("wmt_ende"), tmp_path)
-    finetune.read(parse_task("wmt_ende", "--tokenizer", "mine"), tmp_path)
+    finetune.read_source(parse_task("wmt_ende"), tmp_path)
+    finetune.read_source(parse_task("wmt_ende", "--tokenizer", "mine"), tmp_path)
     places = (recipes.T5_TOKENIZER, "there"), (str(own), None), ("mine", None)
     assert [(name, where) for _, _, name, where in asked] == [*places]

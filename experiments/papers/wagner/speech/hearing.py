@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
     """The transcripts of recordings.
 
     Attributes:
-        texts: of the recordings in order.
+        texts: the texts of the recordings in order.
         spent: the times of each batch.
     """
 

@@ -12,8 +12,8 @@ class Method(NamedTuple):
 
     Attributes:
         rule: by its name in `specjax.verifiers`, None to decode without a draft.
-        top_k: of target and draft alike, None without.
-        temperature: of both.
+        top_k: the top-k of target and draft alike, None without.
+        temperature: the temperature of both.
     """
 
     name: str

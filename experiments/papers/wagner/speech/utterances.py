@@ -19,7 +19,7 @@ class Utterances(NamedTuple):
     """Recordings and their transcripts.
 
     Attributes:
-        files: of the recordings.
+        files: the files of the recordings.
         references: the human transcript of each.
         seconds: as in the table.
         table: its path.
@@ -38,7 +38,7 @@ def read(
 
     Args:
         split: "" for all.
-        share: of them, drawn by `seed`, at least one.
+        share: the share of them, drawn by `seed`, at least one.
 
     Raises:
         ValueError: there is no table, a line has not all fields, no recording belongs
