@@ -18,7 +18,7 @@ from experiments.questions import (
 from experiments.questions.frontier import LENIENCE, SIGMOID
 from experiments.questions.verdict import bootstrap, judge, sum_by_text
 from specjax import probs
-from specjax.exactness import small_drafts
+from specjax.exactness import audit, small_drafts
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
 from specjax.theory import closed_forms
@@ -122,6 +122,22 @@ def test_a_fault_is_seen_and_an_exact_run_is_not(fault):
     assert (told["delay"] is None) == (fault == "none")
     if fault != "none":
         assert 20 < told["delay"] <= told["delay_most"] < 1500
+
+
+def test_an_order_has_each_text_once():
+    """One text of twenty holds a token that p excludes: every order ends in an alarm
+    there. Texts drawn with replacement would lack it in a third of the orders."""
+    texts, each = 20, 5
+    sequence = np.repeat(np.arange(texts), each)
+    steps = audit.Steps(
+        *(np.zeros((sequence.size, 2)) for _ in range(4)),
+        log_ratio=np.zeros((sequence.size, 2, 2)),
+        impossible=np.arange(sequence.size) == 7,  # the third of the second text
+        sequence=sequence,
+    )
+    found = monitor.delays(steps, orders=200)
+    assert np.isfinite(found).all() and set(found % each) == {3}
+    assert set(found // each) == set(range(texts))
 
 
 def test_what_is_unknown_is_refused_by_name():
