@@ -44,8 +44,14 @@ def critical_errors(count: int) -> float:
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * count))
 
 
-def interval_error(ends: Sequence[float]) -> float:
-    """Returns the standard error that a 95 % interval implies under a normal law."""
+def interval_error(ends: Sequence[float] | None) -> float:
+    """Returns the standard error that a 95 % interval implies under a normal law.
+
+    It is infinite without an interval: a number of a single round or text decides
+    nothing.
+    """
+    if ends is None:
+        return math.inf
     low, high = ends
     return (high - low) / (2 * critical_errors(1))
 
