@@ -128,6 +128,7 @@ def measure_siblings(
         protocol.decode.temperature,
         most=most,
         seed=protocol.decode.seed,
+        prompts=len(prompts.tokens),
         **protocol.decode.truncation(),
     )._asdict()
     found["accept"], found["accept_se"] = found.pop("rate"), found.pop("error")
@@ -135,7 +136,7 @@ def measure_siblings(
     for name, values in found.items():
         bare, _, se = name.partition("_")
         shown |= {
-            "_".join(filter(None, (bare, str(i), se))): float(x)
+            "_".join(filter(None, (bare, str(i), se))): estimate.nan_to_none(float(x))
             for i, x in enumerate(values, start=1)
         }
     tokens = int((text.length - text.start).sum())
@@ -342,13 +343,12 @@ def measure_alpha(
 def by_prompt(
     scores: scoring.Scores | None, calls: Calls, prompts: int
 ) -> tuple[scoring.Scores | None, Calls]:
-    """Returns the same with the texts of each prompt joined, because these are alike:
-    the units of an error are prompts. Text i continues prompt i modulo their number.
-    Texts of a single prompt, such as the start token, stay units of their own.
+    """Returns the same with the texts of each prompt joined: the units of an error
+    (`texts.prompt_units`).
     """
     if prompts == 1:
         return scores, calls
-    owner = np.arange(len(calls.calls)) % prompts
+    owner = texts.prompt_units(np.arange(len(calls.calls)), prompts)
 
     def join(totals: np.ndarray) -> np.ndarray:
         return np.bincount(owner, totals).astype(int)
@@ -361,7 +361,8 @@ def by_prompt(
         texts=calls.texts,
     )
     if scores is not None:
-        scores = scores._replace(sequence=scores.sequence % prompts)
+        unit = texts.prompt_units(scores.sequence, prompts)
+        scores = scores._replace(sequence=unit)
     return scores, calls
 
 

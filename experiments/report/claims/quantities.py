@@ -169,16 +169,21 @@ def speed_by_r(it: dict) -> Number:
 def rouge_loss(it: dict, method: str = "sigmoid_1e4") -> Number:
     """Returns ROUGE-1 of the baseline minus that of a method."""
     first, second = (it[f"rouge1_{name}"] for name in ("baseline", method))
-    errors = (it[f"rouge1_se_{name}"] for name in ("baseline", method))
+    errors = [it[f"rouge1_se_{name}"] for name in ("baseline", method)]
+    if None in errors:
+        return Number(first - second, math.inf, number(first - second))
     error = math.hypot(*errors)
     return Number(first - second, error, number_with_error(first - second, error))
 
 
 def time_error(it: dict, method: str) -> float:
     """Returns the error of a median over rounds; under a normal law it is 1.2533 times
-    that of a mean.
+    that of a mean. It is infinite for a single round.
     """
-    return 1.2533 * it[f"us_{method}_sd"] / it["rounds"] ** 0.5
+    deviation = it[f"us_{method}_sd"]
+    if it["rounds"] < 2 or deviation is None:
+        return math.inf
+    return 1.2533 * deviation / it["rounds"] ** 0.5
 
 
 MEASURED = ("exact", "sigmoid_1e4")
@@ -226,7 +231,8 @@ def find_number(it: dict, name: str | float) -> Number:
         error = 100 * time_error(it, method) / it["us_baseline"]
     else:
         error = it.get(f"{name}_se", it.get(f"{kind}_se_{method}"))
-    return Number(x, error or 0.0, number_with_error(x, error or None))
+    shown = number_with_error(x, error if error and math.isfinite(error) else None)
+    return Number(x, error or 0.0, shown)
 
 
 # What a claim takes for granted: nothing, or what it lacks here, with the numbers.

@@ -1,6 +1,8 @@
 """Measurements that answer questions run on tiny pairs; laws that questions compute
 agree with the verifiers."""
 
+import json
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -111,6 +113,32 @@ def test_a_race_is_dearer_than_algorithm_1():
         1 - told["race"] / told["beta"]
     )
     assert len(told["points"]) == 3 and "fewer_token" in told
+
+
+@pytest.mark.parametrize("question", [frontier, transform, invariance])
+def test_errors_are_over_prompts(question, monkeypatch):
+    """Texts of one prompt are one unit."""
+    units = []
+
+    def see_totals(statistic, totals):
+        units.append(len(totals))
+        return bootstrap(statistic, totals)
+
+    monkeypatch.setattr(question, "bootstrap", see_totals)
+    monkeypatch.setattr(frontier, "TOP_K", (1, 3))  # of four ids
+    protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
+    three = Prompts(PROMPTS.tokens[:3])
+    told = question.measure(pair(), three, protocol, {})
+    assert told["sequences"] > 3 and set(units) == {3}
+
+
+def test_the_error_of_a_single_text_is_none_in_a_record():
+    sizes = SIZES | {"tokens": 1, "batch": 1}
+    protocol = make(Protocol, task="tiny", temperature=1.0, **sizes)
+    one = Prompts([[1]])
+    told = asked.measure("invariance", pair(), one, protocol, options={})
+    assert told["price_se"] is None and told["sequences"] == 1
+    json.dumps(told, allow_nan=False)
 
 
 @pytest.mark.parametrize("fault", ["none", "residual_is_p"])
