@@ -32,8 +32,9 @@ from specjax.measure.texts import (
     Calls,
     Protocol,
     Text,
+    decode,
     digest_prompts,
-    speculate,
+    join_calls,
     write,
 )
 from specjax.policies import POLICIES
@@ -304,10 +305,18 @@ def measure_alpha(
     if pair[1].law is not None and protocol.decode.rule in scoring.BY_RATIO:
         truncation = protocol.decode.truncation()
         scores = scoring.score(*pair, text, heat, **truncation)
-    by_position = Positions([], [])
-    calls = speculate(
-        pair, prompts, len(text.start), protocol, chosen, seen=by_position.see
-    )
+    by_position, batches = Positions(len(text.start)), []
+    for _, batch in decode(
+        pair,
+        prompts,
+        len(text.start),
+        protocol,
+        kernels=chosen,
+        seen=by_position.see,
+    ):
+        batches.append(batch)
+        by_position.next_batch(len(batch.texts))
+    calls = join_calls(batches, len(text.start))
     of_prompts, joined = by_prompt(scores, calls, len(prompts.tokens))
     each = scoring.estimates(of_prompts, joined, protocol.decode.gamma)
     alpha = each.get("rao_blackwell", each["counts"])
@@ -329,7 +338,7 @@ def measure_alpha(
             protocol.decode.rule, pair[1].name, protocol.decode.policy
         ),
         "kernels": chosen.record,
-        **by_position.rates(),
+        **by_position.rates(len(prompts.tokens)),
     }
     if scores is not None:
         measured["alpha_by_text"] = alpha_by_text(scores)
