@@ -341,7 +341,7 @@ def measure_alpha(
         **by_position.rates(len(prompts.tokens)),
     }
     if scores is not None:
-        measured["alpha_by_text"] = alpha_by_text(scores)
+        measured["alpha_by_text"] = alpha_by_text(scores, len(prompts.tokens))
     if protocol.decode.temperature == 0:
         pairs = map(np.array_equal, text.rows(), calls.texts)
         measured["same_greedy_texts"] = int(sum(pairs))
@@ -375,13 +375,15 @@ def by_prompt(
     return scores, calls
 
 
-def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
-    """Returns the sum of beta and the number of tokens of each text.
+def alpha_by_text(scores: scoring.Scores, prompts: int) -> dict[str, Any]:
+    """Returns the sum of beta and the number of tokens of each text, and the number of
+    prompts that they continue in turns.
 
     By these, two drafts of one target can be compared on the same texts.
     """
     beta, tokens = estimate.totals_by_text(scores.beta, scores.sequence)
-    return {"beta": np.round(beta, 4).tolist(), "tokens": tokens.tolist()}
+    totals = {"beta": np.round(beta, 4).tolist(), "tokens": tokens.tolist()}
+    return totals | {"prompts": prompts}
 
 
 def place_on_mesh(pair: Pair, batch: int) -> Pair:

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
+import numpy as np
+
 from experiments.records.markup import interval, number, number_with_error
 from experiments.records.table import Records
 from experiments.report.claims.subjects import chen, costs, table2
 from experiments.report.columns import numbers_by_row
+from specjax.measure.texts import prompt_units
 from specjax.theory import closed_forms, estimate
 
 CONFIDENCE = 0.95
@@ -75,7 +78,8 @@ def difference(it: dict) -> Number:
     """Returns alpha of one measurement minus that of another.
 
     It is computed text by text where both drafts were measured on the same texts, else
-    the two are taken as independent.
+    the two are taken as independent. Texts of one prompt are one unit, where the record
+    has the number of prompts.
     """
     more, less = it["more"], it["less"]
     both = [m.get("alpha_by_text") for m in (more, less)]
@@ -84,9 +88,17 @@ def difference(it: dict) -> Number:
         error = math.hypot(more["alpha_se"], less["alpha_se"])
         gap, how = more["alpha"] - less["alpha"], "taken as independent"
         return Number(gap, error, f"{shown}; {how}")
-    paired = estimate.difference(*(m["beta"] for m in both), both[0]["tokens"])
+    totals = [by_prompt(m["beta"], both[0]) for m in both]
+    paired = estimate.difference(*totals, by_prompt(both[0]["tokens"], both[0]))
     how = f"text by text {number(paired.value)} ± {number(paired.se)}"
     return Number(paired.value, paired.se, f"{shown}; {how}")
+
+
+def by_prompt(totals: Sequence[float], of: dict) -> np.ndarray:
+    """Returns the totals of texts, summed over the texts of each prompt. of: the
+    `alpha_by_text` of a record."""
+    units = prompt_units(np.arange(len(totals)), of.get("prompts", 1))
+    return np.bincount(units, totals)
 
 
 def tokens_gained(it: dict) -> Number:
