@@ -18,6 +18,7 @@ from specjax.measure.pairs import Pair, Read
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
+from specjax.runtime import console
 
 ASKED = {
     "stopping": stopping,
@@ -65,7 +66,9 @@ def measure(
     options: dict,
     kept: dict | None = None,
 ) -> dict:
-    """Returns the question, the results and the verdict as plain values."""
+    """Returns the question, the results and the verdict as plain values; an unknown
+    number, such as the error of a single text, is None."""
     kept = {} if kept is None else kept
     found = ASKED[ask].measure(pair, prompts, protocol, kept, **options)
-    return ASKED[ask].QUESTION._asdict() | found | pairs.names(pair, protocol)
+    told = ASKED[ask].QUESTION._asdict() | console.to_plain(found)
+    return told | pairs.names(pair, protocol)

@@ -21,7 +21,7 @@ from experiments.questions.verdict import Question, bootstrap, judge, sum_by_tex
 from specjax import fused, probs
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, target_text
-from specjax.measure.texts import Protocol
+from specjax.measure.texts import Protocol, prompt_units
 from specjax.prompts import Prompts
 from specjax.theory import closed_forms
 from specjax.types import Law
@@ -141,8 +141,10 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     beta = np.broadcast_to(beta, found.shape[:2])
     each = np.stack([found[..., 0], found[..., 1], beta], -1)
     each = np.concatenate([each, np.ones_like(each[..., :1])], -1)
-    totals, mean = sum_by_text(each, sequence), each.mean(0)
-    fields = {"tokens": places, "sequences": len(totals), "beta": float(mean[0, 2])}
+    units = prompt_units(sequence, len(prompts.tokens))
+    totals, mean = sum_by_text(each, units), each.mean(0)
+    fields = {"tokens": places, "sequences": int(sequence.max()) + 1}
+    fields["beta"] = float(mean[0, 2])
     shown, furthest = [], found[..., 2].max(0)
     named = points()
     for (rule, x), numbers, ratio in zip(named, mean, furthest, strict=True):

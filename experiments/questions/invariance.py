@@ -15,7 +15,7 @@ from specjax import fused, probs
 from specjax.decode_config import change
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, target_text
-from specjax.measure.texts import Protocol, speculate
+from specjax.measure.texts import Protocol, prompt_units, speculate
 from specjax.prompts import Prompts
 from specjax.types import Law
 
@@ -75,8 +75,10 @@ def measure(
         pair, text, protocol.decode.temperature, chances, **protocol.decode.truncation()
     )
     ones = np.ones_like(each[:, :1], dtype=np.float64)
-    totals = sum_by_text(np.concatenate([each, ones], -1), sequence)
-    numbers = {"tokens": len(sequence), "sequences": len(totals)}
+    units = prompt_units(sequence, len(prompts.tokens))
+    totals = sum_by_text(np.concatenate([each, ones], -1), units)
+    count = int(sequence.max()) + 1
+    numbers = {"tokens": len(sequence), "sequences": count}
     for i, name in enumerate(("beta", "race", "match")):
         value, error = bootstrap(lambda sums, i=i: sums[i] / sums[-1], totals)
         numbers |= {name: value, f"{name}_se": error}
@@ -85,9 +87,7 @@ def measure(
     numbers["verdict"] = [
         judge("a race accepts fewer by", price[0], error=price[1], bound=0.1, most=True)
     ]
-    return numbers | (
-        count_tokens(pair, prompts, protocol, len(totals)) if decoded else {}
-    )
+    return numbers | (count_tokens(pair, prompts, protocol, count) if decoded else {})
 
 
 def count_tokens(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dict:
@@ -100,7 +100,8 @@ def count_tokens(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -
         using = fused.for_protocol(*pair, asked)
         run = speculate(pair, prompts, count, asked, using)
         calls.append(np.stack([run.accepted + run.calls, run.calls], -1))
-    runs = np.stack(calls, 1).astype(np.float64)  # [N, rules, 2]
+    units = prompt_units(np.arange(count), len(prompts.tokens))
+    runs = sum_by_text(np.stack(calls, 1), units)  # [units, rules, 2]
     shown = []
     for i, name in enumerate(RULES):
         value, error = bootstrap(lambda sums, i=i: sums[i, 0] / sums[i, 1], runs)

@@ -3,8 +3,8 @@ every token.
 
 E of `specjax.exactness.audit` is a product of likelihood ratios with mean 1 while every
 token follows the target's law; it ever reaches 1 / level with probability at most
-`level`. A decoder is broken on purpose and writes texts, and the test watches the texts
-in resampled orders. Axes: B rows, G = gamma, N texts, M tokens.
+`level`. A decoder is broken on purpose and writes texts, and the test watches the same
+texts in many random orders. Axes: B rows, G = gamma, N texts, M tokens.
 """
 
 from collections.abc import Callable
@@ -90,13 +90,14 @@ def delays(steps: audit.Steps, orders: int = ORDERS) -> np.ndarray:
     """Returns the tokens until the alarm in each of `orders` random orders of the
     texts, [orders], inf without an alarm.
 
-    An order is made of as many texts as there are, drawn with replacement.
+    An order has each text once. E has mean 1 for independent texts only: a text that
+    came twice would count its likelihood ratio twice, and exact decoders would raise
+    more alarms than Ville's inequality allows.
     """
     places = [np.flatnonzero(steps.sequence == i) for i in np.unique(steps.sequence)]
     rng, found = np.random.default_rng(0), []
     for _ in range(orders):
-        drawn = rng.integers(len(places), size=len(places))
-        index = np.concatenate([places[i] for i in drawn])
+        index = np.concatenate([places[i] for i in rng.permutation(len(places))])
         log_e, _ = audit.evidence(audit.Steps(*(leaf[index] for leaf in steps)))
         found.append(audit.alarm(log_e) or np.inf)
     return np.array(found)
@@ -107,6 +108,10 @@ def measure(
 ) -> dict:
     """Returns the tokens until the alarm: the median and the 90 % quantile over all
     orders; None where there is no alarm.
+
+    `delay_se` is the standard deviation over the orders that end in an alarm. The error
+    in the verdict is that of a share of ORDERS random orders of these texts, and says
+    nothing of other texts.
 
     Raises:
         ValueError: the fault is unknown.

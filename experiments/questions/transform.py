@@ -19,7 +19,7 @@ from experiments.questions.verdict import Question, bootstrap, judge, sum_by_tex
 from specjax import fused, probs
 from specjax.measure import scoring
 from specjax.measure.pairs import Pair, target_text
-from specjax.measure.texts import Protocol
+from specjax.measure.texts import Protocol, prompt_units
 from specjax.prompts import Prompts
 from specjax.types import Law, Sampling
 from specjax.verifiers import lenient
@@ -98,7 +98,7 @@ def choose_arms(sure: np.ndarray, kept: np.ndarray, other: np.ndarray) -> dict:
 
 def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
     """Returns alpha of every transform, and the gain of choosing at every position,
-    fitted to one half of the texts and measured on the other.
+    fitted to the texts of one half of the prompts and measured on the other.
 
     Raises:
         ValueError: the temperature is neither 0 nor one of HEATS.
@@ -119,9 +119,9 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     alike = ARMS.index(f"T_q = {heat:g}, all") if heat else -1
     ways = {"alike": chance[:, alike], "argmax": chance[:, -1]}
     ways |= {"ceiling": np.maximum(chance.max(1), chance[:, -1]), "fixed": None}
-    picked = {}
-    for half in (0, 1):
-        here = sequence % 2 == half
+    unit, picked = prompt_units(sequence, len(prompts.tokens)), {}
+    for half in (0, 1):  # no prompt is in both
+        here = unit % 2 == half
         for name, arm in choose_arms(sure, chance, ~here).items():
             it = picked.setdefault(name, np.zeros(len(sure), int))
             it[here] = arm[here]
@@ -129,8 +129,8 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
     ways |= {name: chance[rows, arm] for name, arm in picked.items()}
     names = [*ways]
     each = np.stack([*ways.values(), np.ones(len(sure))], -1)
-    totals, at = sum_by_text(each, sequence), {name: i for i, name in enumerate(names)}
-    numbers = {"tokens": len(sure), "sequences": len(totals)}
+    totals, at = sum_by_text(each, unit), {name: i for i, name in enumerate(names)}
+    numbers = {"tokens": len(sure), "sequences": int(sequence.max()) + 1}
     for name, i in at.items():
         value, error = bootstrap(lambda sums, i=i: sums[i] / sums[-1], totals)
         numbers |= {f"alpha_{name}": value, f"alpha_{name}_se": error}

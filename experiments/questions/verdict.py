@@ -46,10 +46,10 @@ def judge(
 
 
 def sum_by_text(values: np.ndarray, sequence: np.ndarray) -> np.ndarray:
-    """Returns the sums of values [M, ...] over each text: [N, ...].
+    """Returns the sums of values [M, ...] over each text, or other unit: [N, ...].
 
     Args:
-        sequence: [M], the text of each value.
+        sequence: [M], the text or unit of each value (`texts.prompt_units`).
     """
     sums = np.zeros((sequence.max() + 1, *values.shape[1:]))
     np.add.at(sums, sequence, values)
@@ -62,8 +62,8 @@ def bootstrap(
     """Returns a statistic of the sum of `totals` [N, ...] over texts, and its bootstrap
     standard error.
 
-    Texts are drawn with replacement, all numbers of a text together. The error of one
-    text is nan: nothing is known of it.
+    Texts, or other units, are drawn with replacement, all numbers of a text together.
+    The error of one text is nan: nothing is known of it.
     """
     count = len(totals)
     if count < 2:

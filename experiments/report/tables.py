@@ -18,6 +18,7 @@ from experiments.report import (
     estimators,
     latex,
     laws,
+    methods,
     numbers,
     printed,
     typeset,
@@ -53,6 +54,7 @@ def collect(
     for record in (record for rows in results.values() for record in rows.values()):
         measured = walltime.update_record(record["measured"])
         measured = kernel_times.update_record(measured)
+        measured = methods.update_record(measured)
         record["measured"] = estimators.update_record(measured)
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}

@@ -15,6 +15,7 @@ from experiments.rivals import turns, worker
 from experiments.rivals.children import Refused
 from experiments.rivals.journal import Call, Journal
 from specjax.measure import timing
+from specjax.measure.rows import error_of
 from specjax.theory import speedup
 
 DIGITS = 4  # of seconds in a record
@@ -61,7 +62,7 @@ def milliseconds(seconds: Mapping[str, np.ndarray], count: int) -> dict[str, flo
 
 def speed_ratio(
     seconds: Mapping[str, np.ndarray], *, fast: str, slow: str, name: str
-) -> dict[str, float | tuple[float, float]]:
+) -> dict[str, Any]:
     """Returns how many times as fast `fast` is, under the names of `with_interval`."""
     return with_interval(name, ratio_of_medians, (seconds[slow], seconds[fast]))
 
@@ -114,11 +115,11 @@ def time_numbers(
 
 def with_interval(
     name: str, statistic: Callable[..., float], samples: tuple[np.ndarray, ...]
-) -> dict[str, float | tuple[float, float]]:
-    """Returns a statistic under `name`, with its 95 % interval and its error."""
-    low, high = timing.interval(statistic, samples)
-    error = (high - low) / (2 * 1.96)
-    return {name: statistic(*samples), f"{name}_ci": (low, high), f"{name}_se": error}
+) -> dict[str, Any]:
+    """Returns a statistic under `name`, with its 95 % interval and its error, which are
+    None for a single round."""
+    ends, value = timing.interval(statistic, samples), statistic(*samples)
+    return {name: value, f"{name}_ci": ends, f"{name}_se": error_of(ends)}
 
 
 def ratio_of_medians(slow: np.ndarray, fast: np.ndarray) -> float:

@@ -178,12 +178,13 @@ def compare(
     return numbers
 
 
-def token_cost(it: Run, c: float, v: np.ndarray) -> tuple[float, float]:
-    """Returns the cost per token of a run, and its standard error over texts."""
+def token_cost(it: Run, c: float, v: np.ndarray) -> tuple[float, float | None]:
+    """Returns the cost per token of a run, and its standard error over texts, which is
+    None for a single text."""
     paid = np.bincount(it.sequence, c * it.drafted + v[it.drafted])
     given = np.bincount(it.sequence, it.accepted + 1.0)
     value, error = speedup.ratio([paid], [given])
-    return value, value * (error or 0.0)
+    return value, None if error is None else value * error
 
 
 def cost(drafted: np.ndarray, accepted: np.ndarray, c: float, v: np.ndarray) -> float:

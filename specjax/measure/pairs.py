@@ -32,8 +32,9 @@ from specjax.measure.texts import (
     Calls,
     Protocol,
     Text,
+    decode,
     digest_prompts,
-    speculate,
+    join_calls,
     write,
 )
 from specjax.policies import POLICIES
@@ -128,6 +129,7 @@ def measure_siblings(
         protocol.decode.temperature,
         most=most,
         seed=protocol.decode.seed,
+        prompts=len(prompts.tokens),
         **protocol.decode.truncation(),
     )._asdict()
     found["accept"], found["accept_se"] = found.pop("rate"), found.pop("error")
@@ -135,7 +137,7 @@ def measure_siblings(
     for name, values in found.items():
         bare, _, se = name.partition("_")
         shown |= {
-            "_".join(filter(None, (bare, str(i), se))): float(x)
+            "_".join(filter(None, (bare, str(i), se))): estimate.nan_to_none(float(x))
             for i, x in enumerate(values, start=1)
         }
     tokens = int((text.length - text.start).sum())
@@ -303,10 +305,18 @@ def measure_alpha(
     if pair[1].law is not None and protocol.decode.rule in scoring.BY_RATIO:
         truncation = protocol.decode.truncation()
         scores = scoring.score(*pair, text, temperature, **truncation)
-    by_position = Positions([], [])
-    calls = speculate(
-        pair, prompts, len(text.start), protocol, chosen, seen=by_position.see
-    )
+    by_position, batches = Positions(len(text.start)), []
+    for _, batch in decode(
+        pair,
+        prompts,
+        len(text.start),
+        protocol,
+        kernels=chosen,
+        seen=by_position.see,
+    ):
+        batches.append(batch)
+        by_position.next_batch(len(batch.texts))
+    calls = join_calls(batches, len(text.start))
     of_prompts, joined = by_prompt(scores, calls, len(prompts.tokens))
     each = scoring.estimates(of_prompts, joined, protocol.decode.gamma)
     alpha = each.get("rao_blackwell", each["counts"])
@@ -328,10 +338,10 @@ def measure_alpha(
             protocol.decode.rule, pair[1].name, protocol.decode.policy
         ),
         "kernels": chosen.record,
-        **by_position.rates(),
+        **by_position.rates(len(prompts.tokens)),
     }
     if scores is not None:
-        measured["alpha_by_text"] = alpha_by_text(scores)
+        measured["alpha_by_text"] = alpha_by_text(scores, len(prompts.tokens))
     if protocol.decode.temperature == 0:
         pairs = map(np.array_equal, text.rows(), calls.texts)
         measured["same_greedy_texts"] = int(sum(pairs))
@@ -342,13 +352,12 @@ def measure_alpha(
 def by_prompt(
     scores: scoring.Scores | None, calls: Calls, prompts: int
 ) -> tuple[scoring.Scores | None, Calls]:
-    """Returns the same with the texts of each prompt joined, because these are alike:
-    the units of an error are prompts. Text i continues prompt i modulo their number.
-    Texts of a single prompt, such as the start token, stay units of their own.
+    """Returns the same with the texts of each prompt joined: the units of an error
+    (`texts.prompt_units`).
     """
     if prompts == 1:
         return scores, calls
-    owner = np.arange(len(calls.calls)) % prompts
+    owner = texts.prompt_units(np.arange(len(calls.calls)), prompts)
 
     def join(totals: np.ndarray) -> np.ndarray:
         return np.bincount(owner, totals).astype(int)
@@ -361,17 +370,20 @@ def by_prompt(
         texts=calls.texts,
     )
     if scores is not None:
-        scores = scores._replace(sequence=scores.sequence % prompts)
+        unit = texts.prompt_units(scores.sequence, prompts)
+        scores = scores._replace(sequence=unit)
     return scores, calls
 
 
-def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
-    """Returns the sum of beta and the number of tokens of each text.
+def alpha_by_text(scores: scoring.Scores, prompts: int) -> dict[str, Any]:
+    """Returns the sum of beta and the number of tokens of each text, and the number of
+    prompts that they continue in turns.
 
     By these, two drafts of one target can be compared on the same texts.
     """
     beta, tokens = estimate.totals_by_text(scores.beta, scores.sequence)
-    return {"beta": np.round(beta, 4).tolist(), "tokens": tokens.tolist()}
+    totals = {"beta": np.round(beta, 4).tolist(), "tokens": tokens.tolist()}
+    return totals | {"prompts": prompts}
 
 
 def place_on_mesh(pair: Pair, batch: int) -> Pair:

@@ -119,5 +119,6 @@ def check_lists(measured: dict) -> None:
 
 
 def error_of(interval: Sequence[float] | None) -> float | None:
-    """Returns the standard error of a value with this 95 % interval."""
+    """Returns the standard error of a value with this 95 % interval; None without
+    one."""
     return None if interval is None else (interval[1] - interval[0]) / (2 * Z)

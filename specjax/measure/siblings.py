@@ -27,7 +27,7 @@ from specjax.checkpoints import Pretrained
 from specjax.drafters import best_first, tree
 from specjax.drafts.source import DraftSource
 from specjax.measure import scoring
-from specjax.measure.texts import Text, keys_of
+from specjax.measure.texts import Text, keys_of, prompt_units
 from specjax.types import Draft, Law
 from specjax.verifiers import recursive, token
 
@@ -40,7 +40,8 @@ class Siblings(NamedTuple):
     """The acceptances of each of K children.
 
     rate, error: [K], the probability that a child is accepted if those before it were
-      not, and its standard error over texts.
+      not, and its standard error over prompts, or over the texts of a single prompt;
+      nan if there is one of them.
     floor: [K], the argument of `drafters.best_first.guess` that fits the rates.
     kept: [K], the probability that recursive rejection accepts one of the first 1 .. K.
     replaced, distinct: [BOUNDED], the most that any rule could accept of this many
@@ -64,13 +65,14 @@ def measure(
     *,
     most: int = 8,
     seed: int = 0,
+    prompts: int = 1,
     **truncation: Any,
 ) -> Siblings:
     """Returns the acceptances that trees are built from.
 
     Children are drawn without replacement; for a greedy target they are the most
-    probable ids. No two tokens of the texts share a key. truncation: top_k, top_p and
-    min_p of both laws.
+    probable ids. No two tokens of the texts share a key. prompts: how many the texts
+    continue in turns. truncation: top_k, top_p and min_p of both laws.
     """
 
     def score_siblings(
@@ -107,13 +109,13 @@ def measure(
     taken, tried, share, *bounds, sequence = scoring.positions(
         pair, text, temperature, score_siblings, own_keys, **truncation
     )
-    starts = np.flatnonzero(np.diff(sequence, prepend=-1))  # of each text
-    sums = [np.add.reduceat(x, starts) for x in (taken, tried)]
-    whole, tries = (x.sum(0) for x in sums)
-    rate = whole / np.maximum(tries, 1e-9)
-    off = sums[0] - rate * sums[1]  # of a ratio of sums, text by text
-    count = max(len(off) - 1, 1)
-    error = np.sqrt((off**2).sum(0) * len(off) / count) / np.maximum(tries, 1e-9)
+    unit = np.unique(prompt_units(sequence, prompts), return_inverse=True)[1]
+    count, tries = unit.max() + 1, np.maximum(tried.sum(0), 1e-9)
+    rate = taken.sum(0) / tries
+    off = np.zeros((count, most))  # of a ratio of sums, unit by unit
+    np.add.at(off, unit, taken - rate * tried)
+    scale = count / (count - 1) if count > 1 else np.nan
+    error = np.sqrt(scale * (off**2).sum(0)) / tries
     # The floor f of f + (1 - f) share, by least squares over what was tried.
     room = 1 - share
     fitted = ((taken - tried * share) * room).sum(0) / (tried * room**2).sum(0)

@@ -291,6 +291,20 @@ def max_sequences(prompts: Prompts, protocol: Protocol) -> int:
     return count if protocol.decode.temperature == 0 else protocol.tokens
 
 
+def prompt_units(texts: np.ndarray, prompts: int) -> np.ndarray:
+    """Returns the unit of an error that each text belongs to: its prompt, because texts
+    of one prompt are alike.
+
+    Texts of a single prompt, such as the start token, stay units of their own.
+
+    Args:
+      texts: the indices of texts, of any shape; text i continues prompt i modulo their
+        number.
+      prompts: how many there are.
+    """
+    return texts if prompts == 1 else texts % prompts
+
+
 def width(prompts: Prompts) -> int:
     """Returns the length of the task's longest prompt, the width of all batches."""
     return max(map(len, prompts.tokens))

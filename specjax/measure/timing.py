@@ -64,14 +64,19 @@ def time_in_turns(
 
 def interval(
     statistic: Callable[..., float], samples: tuple[np.ndarray, ...], seed: int = 0
-) -> tuple[float, float]:
-    """Returns a bootstrap interval (percentiles) of `statistic(*samples)`.
+) -> tuple[float, float] | None:
+    """Returns a bootstrap interval (percentiles) of `statistic(*samples)`; None for a
+    single round, which says nothing of others.
 
     Samples are arrays [rounds, ...]. Rounds are drawn again, the same ones of every
     sample, because a disturbance of the machine in a round affects all of them (Efron &
-    Tibshirani 1993, chapter 13).
+    Tibshirani 1993, chapter 13). Intervals of few rounds are too narrow: in simulations
+    of a ratio of medians over three rounds, 77 to 85 % contained the truth, over five
+    94 to 97 %.
     """
     random, rounds = np.random.default_rng(seed), len(samples[0])
+    if rounds < 2:
+        return None
     statistics = [
         statistic(*(sample[drawn] for sample in samples))
         for drawn in random.integers(rounds, size=(RESAMPLES, rounds))
@@ -110,7 +115,7 @@ def program_order(names: Iterable[Name], measured: int, others: int) -> list[Nam
 
 def part_times(gammas: Sequence[int], seconds: dict) -> dict:
     """Returns the seconds of the programs that time a part, [K][S], in the form of a
-    record."""
+    record: the first of SAMPLES in each round, then the second."""
 
     def samples(kind: int, gamma: int) -> list[float]:
         rows = [seconds[kind, gamma, i] for i in range(SAMPLES)]
@@ -128,10 +133,16 @@ def part_costs(gammas: Sequence[int], seconds: dict) -> dict:
     """Returns c and v for every gamma, and the milliseconds that they are computed
     from.
 
-    seconds: see `timed`.
+    Intervals are over rounds, each with its SAMPLES, which resemble each other more
+    than those of other rounds. seconds: the result of `part_times`.
     """
     loops = seconds["loops"]
-    calls = [1e3 * np.array(each) / loops for each in seconds["target_calls"]]
+
+    def call_ms(samples: Sequence[float]) -> np.ndarray:
+        """Returns the milliseconds of a call in each round, [R, SAMPLES]."""
+        return 1e3 * np.reshape(samples, (SAMPLES, -1)).T / loops
+
+    calls = [call_ms(each) for each in seconds["target_calls"]]
     prefills = [1e3 * float(np.median(each)) for each in seconds["prefills"]]
 
     def ratio_of_medians(part: np.ndarray, whole: np.ndarray) -> float:
@@ -143,7 +154,7 @@ def part_costs(gammas: Sequence[int], seconds: dict) -> dict:
     for gamma, call, drafts in zip(gammas, calls, seconds["drafts"], strict=True):
         c, c_ci, t_draft = None, None, None
         if gamma:  # Definition 3.7, of one drafted token
-            drafted = 1e3 * np.array(drafts) / loops
+            drafted = call_ms(drafts)
             c = ratio_of_medians(drafted, target_ms) / gamma
             c_ci = interval(ratio_of_medians, (drafted / gamma, target_ms))
             t_draft = float(np.median(drafted))

@@ -89,6 +89,23 @@ def test_further_siblings_are_what_recursive_rejection_gives_at_every_token():
     assert (found.distinct[1:] > found.replaced[1:]).all()
 
 
+def test_the_error_of_siblings_is_over_prompts_and_unknown_for_one():
+    target, draft = tiny_pair.pair()
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, tiny.TARGET.vocab, (4, 20)).astype(np.int32)
+    text = Text(tokens, np.full(4, 3), np.full(4, 20), None)
+    one = Text(*(x if x is None else x[:1] for x in text))
+    assert np.isnan(siblings.measure(target, draft, one, 0.0, most=2).error).all()
+    # Each text three times: of greedy texts the copies tell nothing more.
+    thrice = Text(*(x if x is None else np.tile(x, (3, 1)[: x.ndim]) for x in text))
+    once = siblings.measure(target, draft, text, 0.0, most=2, prompts=4)
+    again = siblings.measure(target, draft, thrice, 0.0, most=2, prompts=4)
+    np.testing.assert_allclose(again.rate, once.rate, rtol=1e-5)
+    np.testing.assert_allclose(again.error, once.error, rtol=1e-5)
+    as_if = siblings.measure(target, draft, thrice, 0.0, most=2)
+    assert (as_if.error < 0.7 * once.error).all()
+
+
 def test_the_same_text_again_draws_other_siblings():
     """Texts are scored in chunks, and a key belongs to a text, not to its chunk."""
     target, draft = tiny_pair.pair()

@@ -25,6 +25,7 @@ from specjax.inputs import make_request
 from specjax.keys import root_key
 from specjax.measure import costs, timing
 from specjax.measure.row import Measurement
+from specjax.measure.rows import error_of
 from specjax.models import t5
 from specjax.theory import closed_forms, predict
 from specjax.types import Kernels, Prompt, Request
@@ -304,9 +305,9 @@ def gamma_numbers(
         return float(plain_ms.sum() / drafted_ms.sum())
 
     plain_ms, drafted_ms = whole[0].ms, whole[gamma].ms
-    low, high = timing.interval(time_ratio, (plain_ms, drafted_ms))
-    values |= {"speedup": time_ratio(plain_ms, drafted_ms), "speedup_ci": (low, high)}
-    values |= {"speedup_se": (high - low) / (2 * 1.96)}
+    ends = timing.interval(time_ratio, (plain_ms, drafted_ms))
+    values |= {"speedup": time_ratio(plain_ms, drafted_ms), "speedup_ci": ends}
+    values |= {"speedup_se": error_of(ends)}
     values["speedup_expected"] = expected_speedup(setting, gamma, columns, whole)
     values["residual"] = values["predicted"] / values["speedup"] - 1
     return {prefix + key: value for key, value in values.items()}

@@ -85,15 +85,18 @@ def run_tests(chosen: Sequence[Problem], completions: Sequence[str]) -> list[Out
 
 def pass_at_1(outcomes: Sequence[Outcome], count: int) -> dict:
     """Returns the share of problems that passed, at most 1, its standard error over
-    `count` problems, and how many of the others each kind of error stopped.
+    `count` problems, None for a single one, and how many of the others each kind of
+    error stopped.
     """
     passed = [outcome.passed for outcome in outcomes]
     by_problem = [sum(passed[i::count]) / len(passed[i::count]) for i in range(count)]
     mean = sum(by_problem) / count
-    spread = sum((x - mean) ** 2 for x in by_problem) / max(count - 1, 1)
+    squares, error = sum((x - mean) ** 2 for x in by_problem), None
+    if count > 1:
+        error = (squares / (count - 1) / count) ** 0.5
     why = Counter(x.why.partition(":")[0] for x in outcomes if not x.passed)
     return {
         "pass1": mean,
-        "pass1_se": (spread / count) ** 0.5,
+        "pass1_se": error,
         "why_not": dict(why.most_common(8)),
     }

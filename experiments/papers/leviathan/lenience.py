@@ -16,7 +16,7 @@ from specjax.drafts.source import DraftLike, DraftSource, check_pair
 from specjax.measure import lenience as bench
 from specjax.measure import pairs
 from specjax.measure.row import Measurement
-from specjax.measure.texts import Protocol, Text, speculate
+from specjax.measure.texts import Protocol, Text, prompt_units, speculate
 from specjax.theory.estimate import Estimate, counts
 from specjax.verifiers import lenient
 
@@ -77,6 +77,7 @@ def measure(
     text = pairs.target_text(target, prompts, protocol, chosen, kept)
     filters = protocol.decode.truncation()
     scores = bench.score(players, text, protocol.decode.temperature, levels, **filters)
+    scores = by_prompt(scores, len(prompts.tokens))
     both, values = {"alpha": bench.alphas(scores), "tv": bench.drift(scores)}, {}
     for at, level in enumerate(levels):
         for name, estimates in both.items():
@@ -128,10 +129,12 @@ def run_level(
         [level],
         **protocol.decode.truncation(),
     )
+    scores = by_prompt(scores, len(prompts.tokens))
+    of_prompts = pairs.by_prompt(None, calls, len(prompts.tokens))[1]
     tokens, runs = int(calls.tokens.sum()), int(calls.calls.sum())
     return {
         "lenience": level,
-        "counts": to_json(counts(calls.accepted, calls.tested)),
+        "counts": to_json(counts(of_prompts.accepted, of_prompts.tested)),
         "alpha_own_text": to_json(bench.alphas(scores)[0]),
         "log_p": to_json(bench.log_probability(scores)),
         "kernels": chosen.record,
@@ -141,6 +144,11 @@ def run_level(
         "target_calls": runs,
         "tokens_per_call": tokens / runs,
     }
+
+
+def by_prompt(scores: bench.Scores, prompts: int) -> bench.Scores:
+    """Returns scores whose units of an error are prompts (`texts.prompt_units`)."""
+    return scores._replace(sequence=prompt_units(scores.sequence, prompts))
 
 
 def to_json(estimate: Estimate) -> dict:

@@ -312,17 +312,23 @@ def walltimes_at_batch_1(
 ) -> dict:
     """Returns the walltime of whole texts at gamma = AT and batch 1, and the share of
     verification in it.
+
+    A method with another law writes other texts, which may be shorter: `wall_reduction`
+    is of the time of texts, `wall_token_reduction` of the time of a token. Both have
+    errors over prompts.
     """
     seconds = runs.walltimes(
         pair, methods, gamma=AT, sample=sample, count=setting.timed
     )
-    base, flat = seconds[methods[0].name]["seconds"], {}
+    base, flat = seconds[methods[0].name], {}
+    count = len(sample.prompts.tokens)
     for method in methods:
         name, run = method.name, seconds[method.name]
         flat[f"wall_ms_{name}"] = 1e3 * float(run["seconds"].mean())
-        ours, error = run["seconds"], runs.error_of_ratio(run["seconds"], base)
-        flat[f"wall_reduction_{name}"] = float(100 * (1 - ours.sum() / base.sum()))
-        flat[f"wall_reduction_{name}_se"] = 100 * (error or 0.0)  # over texts
+        each = runs.reductions(run, base, prompts=count)
+        for key, (value, error) in each.items():
+            flat[f"wall_{key}_{name}"] = 100 * value
+            flat[f"wall_{key}_{name}_se"] = None if error is None else 100 * error
         token_ms = 1e3 * run["seconds"].sum() / run["tokens"].sum()
         flat[f"wall_ms_a_token_{name}"] = float(token_ms)
         verify = 1e-6 * values[f"us_{name}"] * run["calls"].sum()

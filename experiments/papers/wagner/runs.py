@@ -28,6 +28,7 @@ from specjax.measure import timing
 from specjax.measure.texts import take, width
 from specjax.prompts import Prompts
 from specjax.step import Decoder
+from specjax.theory import speedup
 from specjax.types import Params, Prompt, Request, Sampling
 
 SCHEDULE = 0  # in the place of a gamma: 5, then +2 or -1
@@ -227,7 +228,7 @@ def error_of_ratio(part: np.ndarray, whole: np.ndarray) -> float | None:
 
 def rouge1(run: Run, sample: Sample) -> dict:
     """Returns mean ROUGE-1 F1 against the references, at most 1, and its standard
-    error; {} without references.
+    error, None for a single prompt; {} without references.
 
     Repeats of a prompt are averaged first.
     """
@@ -239,8 +240,10 @@ def rouge1(run: Run, sample: Sample) -> dict:
     both = zip(texts, wanted, strict=True)
     each = [quality.rouge([a], [b])["rouge1"] / 100 for a, b in both]
     means = sum_by_prompt(each, sample.repeats) / sample.repeats
-    error = means.std(ddof=1) / np.sqrt(means.size) if means.size > 1 else 0
-    return {"rouge1": float(means.mean()), "rouge1_se": float(error)}
+    error = None
+    if means.size > 1:
+        error = float(means.std(ddof=1) / np.sqrt(means.size))
+    return {"rouge1": float(means.mean()), "rouge1_se": error}
 
 
 def walltimes(
@@ -262,6 +265,33 @@ def walltimes(
         m.name: (decoder(pair, m, gamma=gamma, slots=slots), batches) for m in methods
     }
     return measure_in_turns(ways, f"gamma {gamma or 'adaptive'}: texts")
+
+
+def reductions(
+    run: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray], *, prompts: int
+) -> dict[str, tuple[float, float | None]]:
+    """Returns the reductions of the time of a text and of a token against a baseline,
+    as shares, each with its error over prompts.
+
+    Args:
+        run, base: the seconds and tokens of the same texts, [N], as `walltimes` returns
+            them; text i continues prompt i modulo `prompts`.
+    """
+    owner = np.arange(len(run["seconds"])) % prompts
+
+    def by_prompt(name: str) -> tuple[np.ndarray, np.ndarray]:
+        ours, theirs = (np.bincount(owner, it[name]) for it in (run, base))
+        return ours, theirs
+
+    (ours, theirs), (many, few) = by_prompt("seconds"), by_prompt("tokens")
+    ratios = {
+        "reduction": speedup.ratio([ours], [theirs]),
+        "token_reduction": speedup.ratio([ours, few], [theirs, many]),
+    }
+    return {
+        name: (1 - value, None if error is None else value * error)
+        for name, (value, error) in ratios.items()
+    }
 
 
 def measure_in_turns(

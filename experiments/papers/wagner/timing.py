@@ -173,9 +173,10 @@ def verification(
 
 
 def spread(samples: np.ndarray) -> dict:
-    """Returns the median, the deviation and the quartiles of the rounds."""
+    """Returns the median, the deviation and the quartiles of the rounds; of a single
+    round the deviation is None."""
     low, middle, high = map(float, np.percentile(samples, [25, 50, 75]))
-    deviation = float(samples.std(ddof=1)) if samples.size > 1 else 0.0
+    deviation = float(samples.std(ddof=1)) if samples.size > 1 else None
     return {"median": middle, "deviation": deviation, "low": low, "high": high}
 
 

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
+import numpy as np
+
 from experiments.records.markup import interval, number, number_with_error
 from experiments.records.table import Records
 from experiments.report.claims.subjects import chen, costs, table2
 from experiments.report.columns import numbers_by_row
+from specjax.measure.texts import prompt_units
 from specjax.theory import closed_forms, estimate
 
 CONFIDENCE = 0.95
@@ -44,8 +47,14 @@ def critical_errors(count: int) -> float:
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * count))
 
 
-def interval_error(ends: Sequence[float]) -> float:
-    """Returns the standard error that a 95 % interval implies under a normal law."""
+def interval_error(ends: Sequence[float] | None) -> float:
+    """Returns the standard error that a 95 % interval implies under a normal law.
+
+    It is infinite without an interval: a number of a single round or text decides
+    nothing.
+    """
+    if ends is None:
+        return math.inf
     low, high = ends
     return (high - low) / (2 * critical_errors(1))
 
@@ -69,7 +78,8 @@ def alpha_difference(it: dict) -> Number:
     """Returns alpha of one measurement minus that of another.
 
     It is computed text by text where both drafts were measured on the same texts, else
-    the two are taken as independent.
+    the two are taken as independent. Texts of one prompt are one unit, where the record
+    has the number of prompts.
     """
     more, less = it["more"], it["less"]
     both = [m.get("alpha_by_text") for m in (more, less)]
@@ -78,9 +88,17 @@ def alpha_difference(it: dict) -> Number:
         error = math.hypot(more["alpha_se"], less["alpha_se"])
         gap, how = more["alpha"] - less["alpha"], "taken as independent"
         return Number(gap, error, f"{shown}; {how}")
-    paired = estimate.difference(*(m["beta"] for m in both), both[0]["tokens"])
+    totals = [by_prompt(m["beta"], both[0]) for m in both]
+    paired = estimate.difference(*totals, by_prompt(both[0]["tokens"], both[0]))
     how = f"text by text {number(paired.value)} ± {number(paired.se)}"
     return Number(paired.value, paired.se, f"{shown}; {how}")
+
+
+def by_prompt(totals: Sequence[float], of: dict) -> np.ndarray:
+    """Returns the totals of texts, summed over the texts of each prompt. of: the
+    `alpha_by_text` of a record."""
+    units = prompt_units(np.arange(len(totals)), of.get("prompts", 1))
+    return np.bincount(units, totals)
 
 
 def tokens_gained(it: dict) -> Number:
@@ -163,16 +181,21 @@ def speed_by_r(it: dict) -> Number:
 def rouge_loss(it: dict, method: str = "sigmoid_1e4") -> Number:
     """Returns ROUGE-1 of the baseline minus that of a method."""
     first, second = (it[f"rouge1_{name}"] for name in ("baseline", method))
-    errors = (it[f"rouge1_se_{name}"] for name in ("baseline", method))
+    errors = [it[f"rouge1_se_{name}"] for name in ("baseline", method)]
+    if None in errors:
+        return Number(first - second, math.inf, number(first - second))
     error = math.hypot(*errors)
     return Number(first - second, error, number_with_error(first - second, error))
 
 
 def time_error(it: dict, method: str) -> float:
     """Returns the error of a median over rounds; under a normal law it is 1.2533 times
-    that of a mean.
+    that of a mean. It is infinite for a single round.
     """
-    return 1.2533 * it[f"us_{method}_sd"] / it["rounds"] ** 0.5
+    deviation = it[f"us_{method}_sd"]
+    if it["rounds"] < 2 or deviation is None:
+        return math.inf
+    return 1.2533 * deviation / it["rounds"] ** 0.5
 
 
 MEASURED = ("exact", "sigmoid_1e4")
@@ -220,7 +243,8 @@ def find_number(it: dict, name: str | float) -> Number:
         error = 100 * time_error(it, method) / it["us_baseline"]
     else:
         error = it.get(f"{name}_se", it.get(f"{kind}_se_{method}"))
-    return Number(x, error or 0.0, number_with_error(x, error or None))
+    shown = number_with_error(x, error if error and math.isfinite(error) else None)
+    return Number(x, error or 0.0, shown)
 
 
 # What a claim takes for granted: nothing, or what it lacks here, with the numbers.

@@ -7,6 +7,7 @@ batch. K is gamma, r the number of tokens decoded in a call over K + 1 (Chen et 
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -169,10 +170,13 @@ def tokens_by_gamma(records: Records) -> Iterator[dict]:
 
 
 def tokens_at_gamma(it: dict, at: int) -> dict:
-    """Returns a row of table2 with the tokens per call at one gamma, and their
-    error."""
-    tokens, luck = it["tokens_per_call"][at], it["steps_se"][at] or 0.0
-    error = tokens * luck / it["steps"][at]
+    """Returns a row of table2 with the tokens per call at one gamma, and their error.
+
+    It is that of the calls around their expected number for these texts; infinite where
+    it is not known, as for a draft without probabilities or a single batch.
+    """
+    tokens, luck = it["tokens_per_call"][at], it["steps_se"][at]
+    error = math.inf if luck is None else tokens * luck / it["steps"][at]
     return it | {"gamma": it["gamma"][at], "tokens": tokens, "tokens_se": error}
 
 

@@ -1,6 +1,8 @@
 """Measurements that answer questions run on tiny pairs; laws that questions compute
 agree with the verifiers."""
 
+import json
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from experiments.questions import (
 from experiments.questions.frontier import LENIENCE, SIGMOID
 from experiments.questions.verdict import bootstrap, judge, sum_by_text
 from specjax import probs
-from specjax.exactness import small_drafts
+from specjax.exactness import audit, small_drafts
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
 from specjax.theory import closed_forms
@@ -113,6 +115,32 @@ def test_a_race_is_dearer_than_algorithm_1():
     assert len(told["points"]) == 3 and "fewer_token" in told
 
 
+@pytest.mark.parametrize("question", [frontier, transform, invariance])
+def test_errors_are_over_prompts(question, monkeypatch):
+    """Texts of one prompt are one unit."""
+    units = []
+
+    def see_totals(statistic, totals):
+        units.append(len(totals))
+        return bootstrap(statistic, totals)
+
+    monkeypatch.setattr(question, "bootstrap", see_totals)
+    monkeypatch.setattr(frontier, "TOP_K", (1, 3))  # of four ids
+    protocol = make(Protocol, task="tiny", temperature=1.0, **SIZES)
+    three = Prompts(PROMPTS.tokens[:3])
+    told = question.measure(pair(), three, protocol, {})
+    assert told["sequences"] > 3 and set(units) == {3}
+
+
+def test_the_error_of_a_single_text_is_none_in_a_record():
+    sizes = SIZES | {"tokens": 1, "batch": 1}
+    protocol = make(Protocol, task="tiny", temperature=1.0, **sizes)
+    one = Prompts([[1]])
+    told = asked.measure("invariance", pair(), one, protocol, options={})
+    assert told["price_se"] is None and told["sequences"] == 1
+    json.dumps(told, allow_nan=False)
+
+
 @pytest.mark.parametrize("fault", ["none", "residual_is_p"])
 def test_a_fault_is_seen_and_an_exact_run_is_not(fault):
     sizes = SIZES | {"tokens": 1500, "batch": 32}
@@ -122,6 +150,22 @@ def test_a_fault_is_seen_and_an_exact_run_is_not(fault):
     assert (told["delay"] is None) == (fault == "none")
     if fault != "none":
         assert 20 < told["delay"] <= told["delay_most"] < 1500
+
+
+def test_an_order_has_each_text_once():
+    """One text of twenty holds a token that p excludes: every order ends in an alarm
+    there. Texts drawn with replacement would lack it in a third of the orders."""
+    texts, each = 20, 5
+    sequence = np.repeat(np.arange(texts), each)
+    steps = audit.Steps(
+        *(np.zeros((sequence.size, 2)) for _ in range(4)),
+        log_ratio=np.zeros((sequence.size, 2, 2)),
+        impossible=np.arange(sequence.size) == 7,  # the third of the second text
+        sequence=sequence,
+    )
+    found = monitor.delays(steps, orders=200)
+    assert np.isfinite(found).all() and set(found % each) == {3}
+    assert set(found // each) == set(range(texts))
 
 
 def test_what_is_unknown_is_refused_by_name():

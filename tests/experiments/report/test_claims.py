@@ -507,6 +507,39 @@ def test_drafts_on_the_same_texts_are_compared_text_by_text():
     assert judge(records)["capacity"].verdict == REPRODUCED
 
 
+def test_texts_of_one_prompt_are_one_unit_of_a_difference():
+    rng = np.random.default_rng(0)
+    beta = np.round(rng.uniform(4, 8, (2, 6)), 4)
+
+    def pair_of(repeats: int, prompts: dict) -> dict:
+        sides = [
+            {"beta": np.tile(x, repeats).tolist(), "tokens": [10] * 6 * repeats}
+            | prompts
+            for x in beta
+        ]
+        same = {"target": "t", "protocol": {}, "alpha": 0.6, "alpha_se": 0.1}
+        both = [same | {"alpha_by_text": side} for side in sides]
+        return dict(zip(("more", "less"), both, strict=True))
+
+    once = quantities.difference(pair_of(1, {"prompts": 6}))
+    again = quantities.difference(pair_of(9, {"prompts": 6}))
+    assert (again.value, again.error) == pytest.approx((once.value, once.error))
+    older = quantities.difference(pair_of(1, {}))  # does not say how many prompts
+    assert older.error == pytest.approx(once.error)
+
+
+def test_a_number_without_an_error_decides_nothing():
+    """A single text or round has no error; a number that is exact has an error of 0."""
+    assert quantities.interval_error(None) == np.inf
+    timed = {"rounds": 1, "us_exact": 2.0, "us_exact_sd": None}
+    assert quantities.find_number(timed, "us_exact").error == np.inf
+    single = {"tokens_per_call": [1.0], "steps_se": [None], "steps": [9], "gamma": [0]}
+    assert subjects.tokens_at_gamma(single, 0)["tokens_se"] == np.inf
+    rouge = {f"rouge1_{name}": 0.2 for name in ("baseline", "sigmoid_1e4")}
+    rouge |= {f"rouge1_se_{name}": None for name in ("baseline", "sigmoid_1e4")}
+    assert quantities.rouge_loss(rouge).error == np.inf
+
+
 def test_chens_own_rows_judge_what_chen_claims():
     """That a call on K + 1 tokens costs more is no excuse, and a K that slows decoding
     counts against the claim."""

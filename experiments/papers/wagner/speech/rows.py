@@ -231,7 +231,7 @@ def time_numbers(what: str, name: str, seconds: np.ndarray) -> dict:
     """
     return {
         f"{what}speedup_{name}": speedup(*seconds),
-        f"{what}speedup_ci_{name}": list(timing.interval(speedup, tuple(seconds))),
+        f"{what}speedup_ci_{name}": timing.interval(speedup, tuple(seconds)),
         f"{what}alone_s_{name}": float(np.median(seconds[0])),
         f"{what}drafted_s_{name}": float(np.median(seconds[1])),
     }

@@ -142,12 +142,12 @@ def test_alpha_and_the_tokens_per_call_are_measured_apart(pair, monkeypatch):
     calls, accepted = np.array([10, 20, 10]), np.array([10, 25, 25])
     tested, tokens = np.array([20, 40, 30]), np.array([19, 50, 29])
 
-    def speculate(*pair, seen):
+    def decode(*pair, kernels, seen):
         info = SimpleNamespace(accepted=np.array([2, 1]), tested=np.array([3, 2]))
         seen(np.array([True, True]), None, info)
-        return Calls(calls, accepted, tested, tokens, [])
+        yield None, Calls(calls, accepted, tested, tokens, [])
 
-    monkeypatch.setattr(operations.pairs, "speculate", speculate)
+    monkeypatch.setattr(operations.pairs, "decode", decode)
     row = operations.decode(pair[0], model_source(pair[0]), change(PROTOCOL, tokens=40))
     assert row["tokens_per_call"] == pytest.approx(2.5)  # uncut: 100 / 40, not 98
     assert row["tokens_per_call_se"] > 0
