@@ -42,7 +42,7 @@ WAYS = {
     "n": lambda it, key: number_or_blank(it.get(key)),
     "±": lambda it, key: number_with_error(it[key], it[f"{key}_se"]),
     "ci": lambda it, key: interval(it[key], interval_ends(it, key)),
-    "to": lambda it, key: " to ".join(map(number, it[key])),
+    "to": lambda it, key: " to ".join(map(number, it[key] or ())),
     "count": lambda it, key: format_count(it.get(key)),
 }
 

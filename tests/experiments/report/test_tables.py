@@ -12,6 +12,7 @@ from experiments.records import markup, records
 from experiments.records.table import Line
 from experiments.report import (
     columns,
+    derived,
     details,
     estimators,
     latex,
@@ -75,7 +76,7 @@ def check_page(text: str) -> None:
     for section in re.split(r"^# ", text, flags=re.MULTILINE)[1:]:
         title, _, rest = section.partition("\n\n")
         about = rest.partition("\n\n")[0].replace("\n", " ")
-        assert re.fullmatch(r"This (table|figure) says [^.]*.*\.", about), title
+        assert re.fullmatch(r"This (table|figure|page) says [^.]*.*\.", about), title
         assert max(map(len, section.splitlines())) <= typeset.LIMIT, title
         notes = re.findall(r"^\d+\. (.*(?:\n   .*)*)", section, re.MULTILINE)
         assert len(notes) == len(set(notes)), title
@@ -257,6 +258,128 @@ def test_a_verdict_is_shown_by_its_parts():
 def test_a_share_that_rounds_to_zero_has_no_sign():
     got = columns.table("", {"x": "{x:.1%}"}, [{"x": -0.0001}, {"x": -0.01}])
     assert got[0].rows == [["0.0%"], ["-1.0%"]]
+
+
+def test_numbers_that_follow_from_those_of_a_record():
+    """The error of tokens a call is that of Chen's r times gamma + 1; an interval over
+    one recording is none."""
+    protocol, r = {"gamma": 4}, {"chen_r": {"value": 0.5, "se": 0.02}}
+    chain = {"protocol": protocol, "estimates": r, "tokens_per_call": 2.5}
+    assert derived.update_record(chain)["tokens_per_call_se"] == 0.1
+    tree = chain | {"estimates": {"counts": {"value": 0.5, "se": 0.1}}}
+    assert "tokens_per_call_se" not in derived.update_record(tree)
+    assert derived.update_record({"tokens_per_call": [2.5], "estimates": r}) == {
+        "tokens_per_call": [2.5],
+        "estimates": r,
+    }
+    costs = {"gamma_3_cost": 0.4, "gamma_3_cost_se": 0.1, "gamma_4_cost": 0.5}
+    found = derived.update_record(costs | {"best_gamma": 3})
+    assert (found["best_fixed_cost"], found["best_fixed_cost_se"]) == (0.4, 0.1)
+    heard = {"wer_ci_exact": [4.5, 4.5], "speedup_ci_b1": [1.0, 1.1], "recordings": 1}
+    assert derived.update_record(heard) == heard | {"wer_ci_exact": None}
+    assert derived.update_record(heard | {"recordings": 2})["wer_ci_exact"]
+
+
+def made_table(*lines: Line):
+    return catalogue.find_table("table1")._replace(note="", lines=[*lines])
+
+
+def made_line(row: str, quantity: str, **more) -> Line:
+    it = Line("made", row, f"{row}: {quantity}", quantity, label=row, column="speed")
+    return it._replace(**more)
+
+
+def made_records(**rows: dict) -> dict:
+    record = {"scale": "laptop", "kind": "time", "table": "made"}
+    device = {"platform": "gpu", "kind": "a chip", "count": 1}
+    origin = {"date": "2026-11-29", "device": device}
+    return {
+        "made": {
+            row: record | {"row": row, "measured": it, "provenance": origin}
+            for row, it in rows.items()
+        }
+    }
+
+
+def test_a_number_without_an_error_has_a_footnote_where_others_have_one():
+    lines = [made_line(row, "speed") for row in ("a, T = 0", "b, T = 0", "c, T = 1")]
+    rows = {"a, T = 0": {"speed": 2.5, "speed_se": 0.1}, "b, T = 0": {"speed": 2.0}}
+    rows["c, T = 1"] = {"speed": 1.5, "texts": 1}
+    page = printed.print_table(made_table(*lines), made_records(**rows))
+    cells = [row[-1] for row in page.grids[0].rows]
+    assert cells == ["2.5 ± 0.1000", "2¹", "1.5²"]
+    assert page.notes == [printed.ERRORLESS, printed.ALONE]
+    rows["a, T = 0"].pop("speed_se")
+    page = printed.print_table(made_table(*lines), made_records(**rows))
+    assert page.notes == []  # no row has an error, as for a time that was read once
+
+
+def test_an_interval_is_found_by_its_name_and_a_deviation_is_no_error():
+    times = {"us_b1": 12.0, "us_b1_sd": 3.0, "speedup_b1": 2.0}
+    records = made_records(a=times | {"speedup_ci_b1": [1.9, 2.2]})
+    speed = made_line("a", "speedup_b1")
+    time = made_line("a", "us_b1", error="us_b1_sd", column="us")
+    page = printed.print_table(made_table(speed, time), records)
+    assert page.grids[0].rows == [["a", "2 [1.9, 2.2]", "12 (sd 3)"]]
+    assert page.origin[-1] == (
+        "Brackets hold 95 % intervals; sd is the standard deviation of one round."
+    )
+    flat = dict(zip(tables.HEAD, tables.cells(time, records), strict=True))
+    assert flat["standard error"] == "" and flat["standard deviation"] == "3"
+    flat = dict(zip(tables.HEAD, tables.cells(speed, records), strict=True))
+    assert (flat["interval from"], flat["to"]) == ("1.9", "2.2")
+
+
+def test_published_numbers_of_rows_that_cannot_run_are_shown_with_the_reason():
+    lines = [
+        made_line(f"the paper's models: {row}", quantity, published=x, column=quantity)
+        for row, quantity, x in (
+            ("X with Y, T = 0", "alpha", 0.75),
+            ("X with Y, T = 0", "speed", 3.4),
+            ("X with Z, T = 1", "alpha", 0.62),
+        )
+    ]
+    needing = [line._replace(needs="a big machine") for line in lines]
+    page = printed.print_table(made_table(*needing), {})
+    (grid,) = page.grids
+    assert grid.title == printed.PUBLISHED and grid.head == [
+        "pair",
+        "T",
+        "alpha",
+        "speed",
+    ]
+    assert grid.rows == [
+        ["X with Y¹", "0", "0.75", "3.40"],
+        ["X with Z¹", "1", "0.62", ""],
+    ]
+    assert page.notes == ["not run here; needs a big machine"]
+    assert page.absent == ["Not run: 2 rows (3 numbers); needs a big machine."]
+    assert printed.print_table(made_table(*lines), {}).grids == []  # can run here
+    check_page(typeset.markdown(page._replace(about="This table says how fast.")))
+
+
+def test_what_was_predicted_stands_beside_the_question_and_the_verdict():
+    folder = tables.collect(RESULTS)
+    for name in details.ANSWERED:
+        asked, verdicts, *_ = details.questions(name, folder)
+        assert "before anything was measured" in asked.title
+        parts = [row[0] for row in asked.rows]
+        assert parts[:3] == ["question", "given up if", "predicted before measuring"]
+        assert len(asked.rows) % 3 == 0 and all(map(all, asked.rows))
+        assert {row[-1] for row in verdicts.rows} <= {"survives", "killed", "undecided"}
+    point = {"rule": "Algorithm 1, 1 steps ahead", "kept": 0.5, "kept_se": 0.1}
+    assert details.point_text(point, "rule") == "Algorithm 1, 1 step ahead"
+    assert details.point_text(point, "kept") == "0.5000 ± 0.1000"
+
+
+def test_a_page_of_several_tables_says_what_it_is_about():
+    text = tables.page_head("open_questions")
+    check_page(text)
+    names = [x.title for x in catalogue.tables() if x.page == "open_questions"]
+    assert re.findall(r"^\* (.*)$", text, re.MULTILINE) == names
+    assert tables.page_head("table1") == ""
+    grid = Grid("", ["what", "T", "batch", "x"], [["a", "1", "8", "2"]], keys=3)
+    assert typeset.transpose(grid).head == ["", "a, T = 1, batch 8"]
 
 
 def test_the_index_leads_to_every_file_and_the_csv_has_every_point(measured):
