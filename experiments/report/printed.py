@@ -21,7 +21,7 @@ WORD = 24  # characters of a word that may stand for a number
 MARKED = {  # what stands behind a number, by its sign
     "±": "± is one standard error",
     "[": "brackets hold 95 % intervals",
-    "(sd ": "sd is the standard deviation of one round",
+    "(sd ": "in parentheses is the standard deviation of one round",
 }
 THEIRS = "the paper's models: "  # how labels begin
 PUBLISHED = "Published numbers of rows that were not run here"

@@ -160,6 +160,7 @@ def test_without_records_all_is_not_run(bare):
     for name in ("index.html", "provenance.html"):
         assert "Not run: there is no record in this folder." in bare[name].text
     caption = "Figure 2: expected tokens per call against alpha: not drawn."
+    caption = f"Leviathan et al. (2023), {caption}"
     assert caption in bare["figure2.html"].text
 
 
