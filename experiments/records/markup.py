@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 
 LEAST = 1e-3  # the least number that is printed with four decimals
+LONG, MOST = 1e4, 1e7  # numbers between them are printed without an exponent
 
 
 def markdown_grid(
@@ -48,13 +49,16 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def number(x: float | str | None) -> str:
     """Returns a number with four digits.
 
-    It has an exponent where four decimals would show nothing. A word such as "failed"
-    is returned unchanged; None is an infinite number, which JSON cannot hold.
+    It has an exponent where four decimals would show nothing, and from MOST on. A word
+    such as "failed" is returned unchanged; None is an infinite number, which JSON
+    cannot hold.
     """
     if isinstance(x, str):
         return x
     if x is None:
         return "infinite"
+    if LONG <= abs(x) < MOST:
+        return f"{float(f'{x:.4g}'):.0f}"
     if abs(x) >= 1 or x == 0:
         return f"{x:.4g}"
     return f"{x:.4f}" if abs(x) >= LEAST else f"{x:.1e}"

@@ -344,7 +344,7 @@ def policies(records: Records) -> list[Grid]:
     """
     lines, grids = catalogue.find_table("policies").lines, []
     costs = [line.quantity for line in lines if line.quantity.endswith("_cost")]
-    others = list(dict.fromkeys(costs))
+    others = [name for name in dict.fromkeys(costs) if name != "best_fixed_cost"]
     numbers = "tokens_per_call", "drafted", "cost", "cost_se", "regret", "closed"
     for row, it in numbers_by_row(records, "policies").items():
         if "slope" not in it:  # it was timed
@@ -389,6 +389,17 @@ def load(records: Records) -> list[Grid]:
     return grids
 
 
+RULES = {  # of the question when to stop
+    "gamma": "the best gamma",
+    "q": "threshold on q(x)",
+    "max q": "threshold on max q",
+    "entropy": "threshold on the entropy of q",
+    "q product": "threshold on the product of q(x)",
+    "head": "threshold on the head",
+    "head product": "threshold on the product of the head",
+    "renewal head": "renewal with the head",
+    "renewal chances": KNOWING["chances"],
+}
 HEADS = {  # of points as records have them, and what a page shows instead
     "its number": "parameter",
     "the frontier's": "tokens a call of the frontier",
@@ -398,8 +409,8 @@ HEADS = {  # of points as records have them, and what a page shows instead
 
 
 def questions(name: str, records: Records) -> list[Grid]:
-    """Returns a question, the verdict for each row, and every point that it is based
-    on."""
+    """Returns a question with what was written down before anything was measured, the
+    verdict for each row, and every point that it is based on."""
     called = {
         line.row: line.what.rpartition(": ")[0]
         for line in catalogue.find_table(name).lines
@@ -413,7 +424,10 @@ def questions(name: str, records: Records) -> list[Grid]:
         for what, it in found.items()
         for each in it["verdict"]
     ]
-    grids = [*grid("asked", asked.values()), *grid("verdicts", said)]
+    before = [
+        {"part": part, "text": it[key]} for it in asked.values() for part, key in ASKED
+    ]
+    grids = [*grid("asked", before), *grid("verdicts", said)]
     for what, it in found.items():
         names = dict.fromkeys(key for point in it["points"] for key in point)
         head = sorted((x for x in names if not x.endswith("_se")), key="rule".__ne__)
@@ -421,6 +435,13 @@ def questions(name: str, records: Records) -> list[Grid]:
         shown = [HEADS.get(key, key) for key in head]
         grids += [Grid(what, shown, lines)] if lines else []
     return grids
+
+
+ASKED = [  # how a page shows the parts of a question
+    ("question", "asked"),
+    ("given up if", "dropped_if"),
+    ("predicted before measuring", "expected"),
+]
 
 
 def split_verdict(text: str) -> dict[str, str]:
@@ -436,6 +457,10 @@ def split_verdict(text: str) -> dict[str, str]:
 
 
 def point_text(point: Item, key: str) -> str:
+    """Returns a value of a point with its error; a rule in words."""
+    if key == "rule":
+        rule = str(point[key])
+        return RULES.get(rule, rule.replace(" 1 steps", " 1 step"))
     error = point.get(f"{key}_se")
     return number_or_blank(point[key]) + (
         "" if error is None else f" ± {number(error)}"
@@ -443,7 +468,7 @@ def point_text(point: Item, key: str) -> str:
 
 
 ANSWERED = "optimal_stopping", "lenience_frontier", "draft_transform"
-ANSWERED += "invariance", "speculative_execution"
+ANSWERED += "invariance", "hierarchy", "speculative_execution"
 DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "spec_bench": spec_bench.details,
     "table2": partial(walltime.pair_lines, "table2"),

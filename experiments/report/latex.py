@@ -19,11 +19,16 @@ LEAST = 56.0  # points that names of rows have
 LARGE, SMALL = 4.0, 3.4  # points of a character in \scriptsize and \tiny
 APART = 4.0  # points between columns
 WORDS = 11  # characters of a line of a head
+WIDE = 1.3  # characters as wide as a capital letter
 HEIGHT, LEAD = 480.0, 8.5  # points of the rows of a page, and of a line of them
+APART_ROWS = 2  # points between rows, whose boxes would touch
+ABOVE = 34.0  # points of the head of a panel and the space around it
+FOOT, FOOT_LEAD = 95, 6.2  # characters of a line of footnotes, and its points
+ROOM_BELOW = 75.0  # points below the rows of a full page
 FEW = 6  # rows of a table whose panels share a page
 ROOM = 70  # characters of a line whose cells are short enough
 PAPER, OURS = "paper", "ours"  # under the quantity of a pair of columns
-STACK = re.compile(r"(\S+) (\[.*\]|± .*)")
+STACK = re.compile(r"(\S+) (\[.*\]\S*|± .*|\(sd .*)")
 ESCAPED = {c: f"\\{c}" for c in "&%$#_{}"}
 ESCAPED |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 ESCAPED |= {"^": r"\textasciicircum{}", "`": "", "±": r"$\pm$", "µ": r"$\mu$"}
@@ -52,42 +57,57 @@ def latex(name: str, page: Printed) -> str:
     notes.texts += page.notes
     cut = [typeset.shorten(grid, notes, ROOM) for grid in page.grids]
     parts = [(grid, several) for grid in cut for several in pages(panels(trim(grid)))]
+    footer = page_footer(page, notes)
+    below = FOOT_LEAD * math.ceil(len(footer) / FOOT)
+    if not parts or below + sum(map(height, parts[-1][1])) > HEIGHT + ROOM_BELOW:
+        parts.append((Grid("notes", [], []), []))
     tables = []
     for place, (grid, several) in enumerate(parts):
         title = ": ".join(filter(None, [page.title, grid.title]))
         title += " (continued)" if place and parts[place - 1][0] is grid else ""
         first = f" {page.about}" if place == 0 else ""
-        said = page_footer(page, notes) if place == len(parts) - 1 else ""
+        said = footer if place == len(parts) - 1 else ""
         label = f"tab:{name}" + (f"-{place + 1}" if place else "")
         body = "\n\\par\\smallskip\n".join(map(tabular, several))
         tables.append(
             "\\begin{table}[t]\n"
             f"\\caption{{{escape(title)}.{escape(first)}}}\n\\label{{{label}}}\n"
-            "\\centering\\scriptsize\\setlength{\\tabcolsep}{2pt}\n"
+            "\\centering\\scriptsize\\setlength{\\tabcolsep}{2pt}\\smallskip\n"
             f"{body}\n{said}\\end{{table}}\n"
         )
     return "% Needs \\usepackage{booktabs}.\n" + "\n".join(tables)
 
 
 def pages(grids: list[Grid]) -> list[list[Grid]]:
-    """Returns the panels of each page: all panels together if they are short, else
-    parts of one."""
+    """Returns the panels of each page: several if they are short, else parts of
+    one."""
+    found: list[list[Grid]] = []
     if len(grids[0].rows) <= FEW:
-        return [grids]
-    found = []
+        for panel in grids:
+            if found and sum(map(height, [*found[-1], panel])) <= HEIGHT:
+                found[-1].append(panel)
+            else:
+                found.append([panel])
+        return found
     for panel in grids:
         room = max(name_width(panel), LEAST)
         rows: list[list[str]] = []
-        height = 0.0
+        taken = 0.0
         for row in panel.rows:
             own = row_height(row, room)
-            if height + own > HEIGHT:
-                found.append([panel._replace(rows=rows)])
-                rows, height = [], 0.0
+            if taken + own > HEIGHT:
+                found.append([trim(panel._replace(rows=rows))])
+                rows, taken = [], 0.0
             rows.append(row)
-            height += own
-        found.append([panel._replace(rows=rows)])
+            taken += own
+        found.append([trim(panel._replace(rows=rows))])
     return found
+
+
+def height(panel: Grid) -> float:
+    """Returns the height of a panel in points."""
+    room = max(name_width(panel), LEAST)
+    return ABOVE + sum(row_height(row, room) for row in panel.rows)
 
 
 def row_height(row: Sequence[str], room: float) -> float:
@@ -96,8 +116,9 @@ def row_height(row: Sequence[str], room: float) -> float:
     Args:
         room: the points of such a line.
     """
-    named = math.ceil(LARGE * len(row[0]) / room)
-    return LEAD * max(named, *(1 + bool(STACK.fullmatch(cell)) for cell in row))
+    named = math.ceil(text_width(row[0]) / room)
+    lines = max(named, *(1 + bool(STACK.fullmatch(cell)) for cell in row))
+    return LEAD * lines + APART_ROWS
 
 
 def page_footer(page: Printed, notes: Notes) -> str:
@@ -112,15 +133,40 @@ def page_footer(page: Printed, notes: Notes) -> str:
 
 
 def panels(grid: Grid) -> list[Grid]:
-    """Returns a grid cut into grids that are no wider than a column."""
+    """Returns a grid cut into grids that are no wider than a column, each with the rows
+    that have a value there; a published number and ours stay together."""
     keys, widths = [*range(grid.keys)], column_widths(grid)
     found: list[list[int]] = []
+    for at in units(grid):
+        if found and width([widths[x] for x in (*keys, *found[-1], *at)]) <= COLUMN:
+            found[-1] += at
+        else:
+            found.append([*at])
+    cut = [typeset.choose(grid, [*keys, *columns]) for columns in found] or [grid]
+    return [
+        panel._replace(rows=[row for row in panel.rows if any(row[grid.keys :])])
+        if len(cut) > 1
+        else panel
+        for panel in cut
+    ]
+
+
+def units(grid: Grid) -> list[list[int]]:
+    """Returns the columns behind those that name a row, by what may not be cut
+    apart."""
+    found: list[list[int]] = []
     for at in range(grid.keys, len(grid.head)):
-        if found and width([widths[x] for x in (*keys, *found[-1], at)]) <= COLUMN:
+        if found and is_pair(grid.head, at - 1):
             found[-1].append(at)
         else:
             found.append([at])
-    return [typeset.choose(grid, [*keys, *columns]) for columns in found] or [grid]
+    return found
+
+
+def is_pair(head: Sequence[str], at: int) -> bool:
+    """Returns whether a column of published numbers and the next one are a pair."""
+    of, published, _ = head[at].rpartition(", published")
+    return bool(published) and at + 1 < len(head) and head[at + 1] == f"{of}, ours"
 
 
 def width(widths: Sequence[float]) -> float:
@@ -139,27 +185,37 @@ def name_width(grid: Grid) -> float:
 def column_widths(grid: Grid) -> list[float]:
     """Returns the width in points of each column; only the words of heads may be broken
     into lines."""
-    widths = [head_width(name) for name in grid.head]
+    widths = head_widths(grid.head)
     for row in grid.rows:
         widths = [max(x, cell_width(text)) for x, text in zip(widths, row, strict=True)]
     return widths
 
 
-def head_width(name: str) -> float:
-    """Returns the width in points of a head; for a pair of columns, the share of
+def head_widths(head: Sequence[str]) -> list[float]:
+    """Returns the width in points of each head; for a pair of columns, the share of
     each."""
-    if name.endswith(", published"):
-        return SMALL * len(PAPER)
-    if name.endswith(", ours"):
-        above = max(map(len, head_lines(name.removesuffix(", ours"))))
-        return max(SMALL * len(OURS), LARGE * above - SMALL * len(PAPER))
-    return LARGE * max(map(len, head_lines(name)))
+    widths = [max(map(text_width, head_lines(name))) for name in head]
+    for at, name in enumerate(head):
+        if is_pair(head, at):
+            above = max(map(text_width, head_lines(name.rpartition(", ")[0])))
+            widths[at] = text_width(PAPER, SMALL)
+            widths[at + 1] = max(text_width(OURS, SMALL), above - widths[at])
+    return widths
+
+
+def text_width(text: str, each: float = LARGE) -> float:
+    """Returns the width in points of text on one line.
+
+    Args:
+        each: points of a character that is no capital letter.
+    """
+    return each * sum(WIDE if c.isupper() or c in "mw%" else 1 for c in text)
 
 
 def cell_width(text: str) -> float:
     if stack := STACK.fullmatch(text):
-        return max(LARGE * len(stack[1]), SMALL * len(stack[2]))
-    return LARGE * len(text)
+        return max(text_width(stack[1]), text_width(stack[2], SMALL))
+    return text_width(text)
 
 
 def head_lines(name: str) -> list[str]:
@@ -168,14 +224,23 @@ def head_lines(name: str) -> list[str]:
 
 
 def tabular(grid: Grid) -> str:
-    """Returns one panel as LaTeX."""
-    first, *_ = column_widths(grid)
-    left = name_width(grid)
-    name = "l" if first <= left else f"p{{{max(left, LEAST):.0f}pt}}"
-    sides = typeset.alignments(grid)[1:]
-    body = "".join(f"{' & '.join(map(cell, row))} \\\\\n" for row in grid.rows)
+    """Returns one panel as LaTeX; names that are too long stand in boxes, whose last
+    lines are level with the cells."""
+    room = max(name_width(grid), LEAST)
+
+    def named(text: str) -> str:
+        name = cell(text)
+        if text_width(text) <= room:
+            return name
+        return rf"\parbox[b]{{{room:.0f}pt}}{{\raggedright {name}\strut}}"
+
+    sides = "l" + typeset.alignments(grid)[1:]
+    body = "".join(
+        f"{' & '.join([named(first), *map(cell, rest)])} \\\\[{APART_ROWS}pt]\n"
+        for first, *rest in grid.rows
+    )
     return (
-        f"\\begin{{tabular}}{{@{{}}{name}{sides}@{{}}}}\n\\toprule\n"
+        f"\\begin{{tabular}}{{@{{}}{sides}@{{}}}}\n\\toprule\n"
         f"{head_rows(grid.head)}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}"
     )
 
@@ -186,8 +251,8 @@ def head_rows(head: Sequence[str]) -> str:
     above, rules, below = [], [], []
     at = 0
     while at < len(head):
-        of, published, _ = head[at].rpartition(", published")
-        if published and at + 1 < len(head) and head[at + 1] == f"{of}, ours":
+        if is_pair(head, at):
+            of = head[at].rpartition(", ")[0]
             above.append(rf"\multicolumn{{2}}{{c}}{{{stack_lines(head_lines(of))}}}")
             rules.append(rf"\cmidrule(lr){{{at + 1}-{at + 2}}}")
             below += [rf"\tiny {word}" for word in (PAPER, OURS)]

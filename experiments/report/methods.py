@@ -53,6 +53,7 @@ def wagner(folder: str, records: Records) -> list[Grid]:
     return grids
 
 
+INTERVAL = "wer_ci_"  # how the names of intervals over recordings begin
 ORDER = ("greedy", "alone", "exact", "sigmoid", "sigmoid released", "always")
 
 
@@ -72,7 +73,7 @@ def speech(records: Records) -> list[Grid]:
     grids = []
     for row, it in numbers_by_row(records, "speech_data", "speech_paper").items():
         pair = f"{it['target']} with {it['draft']}, {row}"
-        names = [key.removeprefix("wer_ci_") for key in it if key.startswith("wer_ci_")]
+        names = [key.removeprefix(INTERVAL) for key in it if key.startswith(INTERVAL)]
         if names:
             kind, names = "errors", sorted(names, key=sort_key)
             items = [part(it, x) | {"name": x.replace("_", " ")} for x in names]
@@ -91,18 +92,26 @@ def speech(records: Records) -> list[Grid]:
     return grids
 
 
-def gain_text(it: Item, way: str) -> str:
-    keys = {"pass1": ["pass1"], "rouge": ["rouge1", "rouge2"]}[it["metric"]]
-    return ", ".join(f"{key} {number(it[f'{key}_{way}'])}" for key in keys)
+QUALITY = {
+    "pass1": {"pass1": "pass@1"},
+    "rouge": {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2"},
+}
+
+
+def quality_text(it: Item, way: str) -> str:
+    """Returns the quality of the texts that were written in a way, in words."""
+    names = QUALITY[it["metric"]].items()
+    return ", ".join(f"{name} {number(it[f'{key}_{way}'])}" for key, name in names)
 
 
 def chen(records: Records) -> list[Grid]:
     """Returns the table of Chen et al., with a line for each row."""
+    labels = {line.row: line.label for line in catalogue.find_table("chen").lines}
     items = []
     for row, it in numbers_by_row(records, "chen_data", "chen_paper").items():
         if "theoretical_speed" in it:
             stopped = it.get("why_not_alone", {}).items()
-            gains = {way: gain_text(it, way) for way in ("alone", "speculative")}
+            gains = {way: quality_text(it, way) for way in ("alone", "speculative")}
             gains["stopped"] = ", ".join(f"{kind} {count}" for kind, count in stopped)
-            items.append(it | gains | {"row": row})
+            items.append(it | gains | {"row": labels.get(row, row)})
     return grid("chen", items)

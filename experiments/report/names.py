@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from functools import cache
 
 from experiments import catalogue
-from experiments.report.typeset import Grid
+from experiments.report.typeset import Grid, spell_part
 
 # Parts that become columns of a table.
 PART = re.compile(r"(T|l|gamma|alpha|c) = (\S+)|(batch|width|B|gamma|V) (\d+)")
-COUNTED = "batch", "width", "B", "V"  # named without a sign of equality
 
 
 def split(names: Sequence[str]) -> tuple[list[str], Grid]:
@@ -44,10 +43,6 @@ def split_parts(name: str) -> tuple[str, dict[str, str]]:
         else:
             rest.append(piece)
     return ", ".join(rest), own
-
-
-def spell_part(key: str, value: str) -> str:
-    return f"{key} {value}" if key in COUNTED else f"{key} = {value}"
 
 
 @cache

@@ -1,11 +1,12 @@
 """The number that a line of the catalogue names, from its record."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from experiments.records.table import Line
 from experiments.records.words import FAILED, SKIPPED, UNCLEAR
 from experiments.report import walltime
 
+DEVIATION = "_sd"  # how the name of a standard deviation ends
 REASONS = (FAILED, SKIPPED, UNCLEAR, *walltime.WHY)
 
 
@@ -19,6 +20,28 @@ def value(measured: Mapping, quantity: str) -> float | str | None:
     if quantity in measured or not point:
         return measured[quantity]
     return measured[name][measured["alpha"].index(float(point))]
+
+
+def interval(measured: Mapping, quantity: str) -> Sequence[float] | None:
+    """Returns the ends of the interval of a number; of "speedup_b1" they may stand
+    under "speedup_ci_b1"."""
+    words = quantity.split("_")
+    names = [f"{quantity}_ci", f"{quantity}_interval"]
+    names += ["_".join([*words[:at], "ci", *words[at:]]) for at in range(1, len(words))]
+    return next((measured[name] for name in names if measured.get(name)), None)
+
+
+def error_of(line: Line, measured: Mapping) -> float | None:
+    """Returns the standard error of a number, if the record has one."""
+    key = line.error or f"{line.quantity}_se"
+    return None if key.endswith(DEVIATION) else measured.get(key)
+
+
+def deviation(line: Line, measured: Mapping) -> float | None:
+    """Returns the standard deviation of one measurement of a number, if the record has
+    it in place of an error."""
+    key = line.error or ""
+    return measured.get(key) if key.endswith(DEVIATION) else None
 
 
 def format_published(line: Line) -> str:

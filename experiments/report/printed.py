@@ -18,7 +18,15 @@ from experiments.report.names import split
 from experiments.report.typeset import NONE, Grid, Notes, Printed
 
 WORD = 24  # characters of a word that may stand for a number
-MARKED = "± is one standard error", "brackets hold 95 % intervals"
+MARKED = {  # what stands behind a number, by its sign
+    "±": "± is one standard error",
+    "[": "brackets hold 95 % intervals",
+    "(sd ": "in parentheses is the standard deviation of one round",
+}
+THEIRS = "the paper's models: "  # how labels begin
+PUBLISHED = "Published numbers of rows that were not run here"
+ERRORLESS = "the record has no error of this number"
+ALONE = "of a single text, so without an error"
 DIFFERS = "DIFFERS from the paper's rounding"
 EXACT = "token"  # Algorithm 1
 CHOSEN = (
@@ -26,6 +34,7 @@ CHOSEN = (
     " too high"
 )
 VERIFIED = "Algorithm 1 (`token`) verified where a row or a footnote names no other."
+COUNTED = "n counts tokens."
 LAW = "Computed as the page is rendered"
 
 
@@ -54,12 +63,15 @@ def print_table(table: Table, results: Records) -> Printed:
         notes.marks([text for text in own if text not in common]) for own in remarks
     ]
     grids = make_grids(rows, marks, notes)
+    grids += published_grids(table, results, notes)
     wider = details.detail_tables(table.name, results)
     every = (cell for grid in [*grids, *wider] for row in grid.rows for cell in row)
     text = " ".join(every)
-    shown = [words for words, sign in zip(MARKED, "±[", strict=True) if sign in text]
+    shown = [words for sign, words in MARKED.items() if sign in text]
     verified = [VERIFIED] if any(map(has_alpha, rows)) else []
     said = [*origin(rows), *verified, *(f"Every row: {text}." for text in common)]
+    if "n counts" not in table.note and any("n" in grid.head for grid in grids):
+        said.append(COUNTED)
     said += [f"{'; '.join(shown)}.".capitalize()] if shown else []
     return Printed(
         table.title,
@@ -84,7 +96,13 @@ def make_grids(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[
     grids = []
     for columns, members in groups(rows):
         named = [rows[at].label for at in members]
-        body = [cells(rows[at], columns, notes) for at in members]
+        errors = {
+            name
+            for at in members
+            for name in filter(None, columns)  # without a name they differ by row
+            if has_error(rows[at], name)
+        }
+        body = [cells(rows[at], columns, errors, notes) for at in members]
         grids.append(make_grid(named, [marks[at] for at in members], columns, body))
     return grids
 
@@ -223,20 +241,70 @@ def origin(rows: Sequence[Row]) -> list[str]:
 
 def missing_row_lines(table: Table, results: Records) -> list[str]:
     """Returns a line for each reason why rows have no record, with their number."""
-    reasons: dict[str | None, list[tuple[str, str]]] = {}
-    for line in table.lines:
-        if line.row not in results.get(line.folder, {}):
-            reasons.setdefault(line.needs, []).append((line.folder, line.row))
     found = []
-    for needs, lines in reasons.items():
-        rows = len(set(lines))
-        count = f"{rows} row{'s' * (rows > 1)} ({len(lines)} numbers)"
+    for needs, lines in missing_lines(table, results).items():
+        rows = len({(line.folder, line.row) for line in lines})
+        count = f"{rows} row{'s' * (rows > 1)}"
+        count += f" ({len(lines)} number{'s' * (len(lines) > 1)})"
         found.append(f"Not run: {count}" + (f"; needs {needs}" if needs else "") + ".")
     return found
 
 
-def cells(row: Row, columns: Sequence[str], notes: Notes) -> list[tuple[str, str]]:
-    """Returns the published number and ours for each column."""
+def missing_lines(table: Table, results: Records) -> dict[str | None, list[Line]]:
+    """Returns the lines whose rows have no record, by what these would need."""
+    reasons: dict[str | None, list[Line]] = {}
+    for line in table.lines:
+        if line.row not in results.get(line.folder, {}):
+            reasons.setdefault(line.needs, []).append(line)
+    return reasons
+
+
+def published_grids(table: Table, results: Records, notes: Notes) -> list[Grid]:
+    """Returns the published numbers of rows that cannot be run here, as one grid; a
+    footnote has the reason."""
+    reasons: dict[str, str] = {}
+    rows: dict[str, dict[str, str]] = {}
+    for needs, lines in missing_lines(table, results).items():
+        for line in lines if needs else ():
+            if line.published is not None:
+                label = line.label.removeprefix(THEIRS)
+                reasons[label] = f"not run here; needs {needs}"
+                column = line.column or line.quantity.partition("_")[0]
+                rows.setdefault(label, {})[column] = numbers.format_published(line)
+    if not rows:
+        return []
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    labels, parts = split([*rows])
+    body = [
+        [label + notes.mark(reasons[name]), *own, *(row.get(x, "") for x in columns)]
+        for label, own, (name, row) in zip(
+            labels, parts.rows, rows.items(), strict=True
+        )
+    ]
+    head = ["pair" if " with " in "".join(labels) else "what", *parts.head, *columns]
+    title = ", ".join(filter(None, [PUBLISHED, parts.title]))
+    return [Grid(title, head, body, 1 + len(parts.head))]
+
+
+def has_error(row: Row, column: str) -> bool:
+    """Returns whether the number of a row in a column has an interval or a standard
+    error."""
+    line, it = row.lines.get(column), row.record["measured"]
+    if line is None or not isinstance(numbers.value(it, line.quantity), float):
+        return False
+    both = numbers.interval(it, line.quantity), numbers.error_of(line, it)
+    return any(each is not None for each in both)
+
+
+def cells(
+    row: Row, columns: Sequence[str], errors: set[str], notes: Notes
+) -> list[tuple[str, str]]:
+    """Returns the published number and ours for each column.
+
+    Args:
+        errors: the columns in which other rows have an error; a number without one has
+            a footnote there.
+    """
     found = []
     for name in columns:
         line = row.lines.get(name)
@@ -246,24 +314,42 @@ def cells(row: Row, columns: Sequence[str], notes: Notes) -> list[tuple[str, str
             else numbers.format_published(line)
         )
         ours = "" if line is None else format_measured(line, row.record, notes)
+        if name in errors and errorless(row, name):
+            ours += notes.mark(ALONE if is_of_one_text(row) else ERRORLESS)
         found.append((published, ours))
     size = row.record["measured"].get("tokens")
     return [*found, ("", "" if size is None else str(size))]
 
 
+def is_of_one_text(row: Row) -> bool:
+    """Returns whether a row was measured on one text or recording."""
+    it = row.record["measured"]
+    return 1 in (it.get("recordings"), it.get("sequences"), it.get("texts"))
+
+
+def errorless(row: Row, column: str) -> bool:
+    """Returns whether a row has a measured number in a column, and no error of it."""
+    line, it = row.lines.get(column), row.record["measured"]
+    if line is None or has_error(row, column):
+        return False
+    return isinstance(numbers.value(it, line.quantity), float)
+
+
 def format_measured(line: Line, record: dict, notes: Notes) -> str:
-    """Returns our number with its interval or its standard error; if there is none, the
-    reason as a footnote."""
+    """Returns our number with its interval, its standard error or its deviation; if
+    there is none, the reason as a footnote."""
     it = record["measured"]
     x = numbers.value(it, line.quantity)
     if isinstance(x, str):
         return x if len(x) <= WORD else NONE + notes.mark(x)
     if x is None:
         return markup.number(x)
-    ends = it.get(f"{line.quantity}_ci", it.get(f"{line.quantity}_interval"))
+    ends = numbers.interval(it, line.quantity)
     if ends is not None and not isinstance(x, int):
         return markup.interval(x, ends)
-    return markup.number_with_error(x, it.get(line.error or f"{line.quantity}_se"))
+    if (spread := numbers.deviation(line, it)) is not None:
+        return f"{markup.number(x)} (sd {markup.number(spread)})"
+    return markup.number_with_error(x, numbers.error_of(line, it))
 
 
 def make_grid(

@@ -14,8 +14,8 @@ from experiments import catalogue
 from experiments.records import kernel_times, markup, records
 from experiments.records.table import Line, Records, Table, command
 from experiments.report import (
+    derived,
     details,
-    estimators,
     latex,
     laws,
     methods,
@@ -28,9 +28,17 @@ from experiments.report.typeset import Grid
 from specjax.measure import jsonl
 
 # Columns of the files with every number.
-HEAD = ["what", "published (paper's model)", "ours", "standard error", "n"]
-HEAD += ["hardware", "date", "state"]
+HEAD = ["what", "published (paper's model)", "ours", "standard error"]
+HEAD += ["standard deviation", "interval from", "to"]
+HEAD += ["n", "hardware", "date", "state"]
 OWN = "This table has every number of rows outside the catalogue, by its name."
+PAGES = {  # what a page of several tables is called, and what it is about
+    "open_questions": (
+        "Six open questions about speculative decoding",
+        "This page says what was asked about six questions that the papers leave open,"
+        " what was predicted, and what the measurements decided.",
+    ),
+}
 INDEX = (
     "Rendered from the records beside this file. `make site` builds the page index.html"
     " here, with a page behind it for each table. `make tables` also writes each table"
@@ -55,7 +63,7 @@ def collect(
         measured = walltime.update_record(record["measured"])
         measured = kernel_times.update_record(measured)
         measured = methods.update_record(measured)
-        record["measured"] = estimators.update_record(measured)
+        record["measured"] = derived.update_record(measured)
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}
         results[name] = marked | results.get(name, {})
@@ -70,15 +78,16 @@ def cells(line: Line, results: Records) -> list[str]:
     record = results.get(line.folder, {}).get(line.row)
     if record is None:
         needs = f"not run here: needs {line.needs}" if line.needs else "not run"
-        return [line.what, published, "", "", "", "", "", needs]
+        return [line.what, published, *[""] * (len(HEAD) - 3), needs]
     measured = record["measured"]
-    error = measured.get(line.error or f"{line.quantity}_se")
+    ends = numbers.interval(measured, line.quantity) or (None, None)
+    spread = numbers.error_of(line, measured), numbers.deviation(line, measured), *ends
     count = measured.get("tokens")
     return [
         line.what,
         published,
         markup.number(numbers.value(measured, line.quantity)),
-        "" if error is None else markup.number(error),
+        *map(markup.number_or_blank, spread),
         "" if count is None else str(count),
         records.device(record),
         record["provenance"]["date"][:10],
@@ -175,7 +184,7 @@ def texts(results: Records) -> dict[str, str]:
     files: dict[str, str] = {}
     for table in all_tables(results):
         page, name = printed.print_table(table, results), f"{table.page}.md"
-        above = f"{files[name]}\n" if name in files else ""
+        above = f"{files[name]}\n" if name in files else page_head(table.page)
         files[name] = above + typeset.markdown(page)
         files[f"tables/{table.name}.tex"] = latex.latex(table.name, page)
         curves = any("@" in line.quantity for line in table.lines)
@@ -185,6 +194,17 @@ def texts(results: Records) -> dict[str, str]:
             lines = markup.comma_separated(it.head, it.rows)
             files[f"{table.name}_{end}.csv"] = lines
     return files | {"README.md": index(results)}
+
+
+def page_head(page: str) -> str:
+    """Returns the title of a page of several tables and the list of these; "" for a
+    page that has the title of its table."""
+    if page not in PAGES:
+        return ""
+    title, about = PAGES[page]
+    names = [table.title for table in catalogue.tables() if table.page == page]
+    lines = "\n".join(typeset.wrap(name, "* ") for name in names)
+    return f"# {title}\n\n{typeset.wrap(about)}\n\n{lines}\n\n"
 
 
 def render(folder: Path, results: Records) -> None:

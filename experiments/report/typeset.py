@@ -16,6 +16,7 @@ LIMIT = 200  # characters of a line of Markdown
 PROSE = 100  # characters of a line of running text
 LONG = 36  # characters of a cell that may become a footnote
 FEW = 4  # rows of a grid that is turned around
+EQUATED = "T", "l", "gamma", "alpha", "c"  # parts of names with a sign of equality
 NONE = "\N{EN DASH}"  # a cell with nothing to say
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 LOWERED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
@@ -202,13 +203,20 @@ def transpose(grid: Grid) -> Grid:
     names = []
     for first, *others in (row[: grid.keys] for row in grid.rows):
         named = zip(grid.head[1 : grid.keys], others, strict=True)
-        names.append(", ".join([first, *(f"{key} {x}" for key, x in named if x)]))
+        names.append(
+            ", ".join([first, *(spell_part(*each) for each in named if each[1])])
+        )
     columns = zip(*(row[grid.keys :] for row in grid.rows), strict=True)
     rows = [
         [name, *cells]
         for name, cells in zip(grid.head[grid.keys :], columns, strict=True)
     ]
     return Grid(grid.title, ["", *names], rows)
+
+
+def spell_part(key: str, value: str) -> str:
+    """Returns a part of a row's name, such as "T = 1" or "batch 8"."""
+    return f"{key} = {value}" if key in EQUATED else f"{key} {value}"
 
 
 def panels(grid: Grid, limit: int) -> list[Grid]:

@@ -12,6 +12,7 @@ from experiments.records import markup, records
 from experiments.records.table import Line
 from experiments.report import (
     columns,
+    derived,
     details,
     estimators,
     latex,
@@ -47,11 +48,21 @@ def list_rows(folder):
 ANOTHER = "its row file now sets another"
 
 
-def test_committed_pages_are_what_the_records_say(monkeypatch):
-    """Certificates are left out, which take a minute; which settings of rows have
-    changed takes seconds, and is computed only for pages that say it."""
-    pages = {table.page for table in catalogue.tables()} - {*laws.ENUMERATED}
-    committed = {name: (RESULTS / f"{name}.md").read_text("utf-8") for name in pages}
+PAGES = {table.page for table in catalogue.tables()} - {*laws.ENUMERATED}
+
+
+@pytest.fixture(scope="module")
+def committed():
+    return {name: (RESULTS / f"{name}.md").read_text("utf-8") for name in PAGES}
+
+
+@pytest.fixture(scope="module")
+def made(committed):
+    """The files that are made of the committed records.
+
+    Certificates are left out, which take a minute; which settings of rows have changed
+    takes seconds, and is computed only for pages that say it.
+    """
     spoken = {
         line.folder
         for table in catalogue.tables()
@@ -59,11 +70,15 @@ def test_committed_pages_are_what_the_records_say(monkeypatch):
         for line in table.lines
     }
     whole = records.changed_settings
-    monkeypatch.setattr(
-        "experiments.records.records.changed_settings",
-        lambda record: whole(record) if record["table"] in spoken else [],
-    )
-    made = tables.texts(tables.collect(RESULTS, laws=laws.compute(CLOSED_FORM)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "experiments.records.records.changed_settings",
+            lambda record: whole(record) if record["table"] in spoken else [],
+        )
+        return tables.texts(tables.collect(RESULTS, laws=laws.compute(CLOSED_FORM)))
+
+
+def test_committed_pages_are_what_the_records_say(committed, made):
     for name, text in committed.items():
         assert made[f"{name}.md"] == text, f"render {name}.md again"
         check_page(text)
@@ -75,7 +90,7 @@ def check_page(text: str) -> None:
     for section in re.split(r"^# ", text, flags=re.MULTILINE)[1:]:
         title, _, rest = section.partition("\n\n")
         about = rest.partition("\n\n")[0].replace("\n", " ")
-        assert re.fullmatch(r"This (table|figure) says [^.]*.*\.", about), title
+        assert re.fullmatch(r"This (table|figure|page) says [^.]*.*\.", about), title
         assert max(map(len, section.splitlines())) <= typeset.LIMIT, title
         notes = re.findall(r"^\d+\. (.*(?:\n   .*)*)", section, re.MULTILINE)
         assert len(notes) == len(set(notes)), title
@@ -180,6 +195,58 @@ def test_tables_fit_a_column_of_a_paper():
         )
 
 
+def test_every_table_of_latex_is_well_formed(made):
+    """pdflatex reads ASCII alone here; every row has as many cells as its table has
+    columns, and no special character stands for itself."""
+    texts = {name: x for name, x in made.items() if name.endswith(".tex")}
+    assert len(texts) > 40
+    for name, text in texts.items():
+        assert text.isascii(), (name, re.findall(r"[^\x00-\x7f]", text))
+        code = re.sub(r"\\[&%$#_{}]", "", re.sub(r"^% Needs.*\n", "", text))
+        assert code.count("{") == code.count("}") and code.count("$") % 2 == 0, name
+        assert not re.search(r"[%#_~^]", re.sub(r"\\label\{[^}]*\}", "", code)), name
+        assert code.count(r"\begin{table}") == code.count(r"\end{table}") > 0
+        labels = re.findall(r"\\label\{([^}]*)\}", text)
+        assert len(labels) == len({*labels}), name
+        for sides, body in re.findall(
+            r"\\begin\{tabular\}\{@\{\}([lr]+)@\{\}\}(.*?)\\end\{tabular\}",
+            code,
+            re.DOTALL,
+        ):
+            rows = re.findall(r"^.* \\\\(?:\[2pt\])?$", body, re.MULTILINE)
+            assert len(rows) > 1, name
+            for row in rows:
+                pairs = row.count(r"\multicolumn{2}")
+                assert row.count("&") + pairs + 1 == len(sides), (name, sides, row)
+
+
+def test_a_published_number_and_ours_are_not_cut_apart():
+    head = ["what", *(f"{x}, {of}" for x in "abcdef" for of in ("published", "ours"))]
+    grid = Grid("", head, [["a pair", *["1.25"] * 12], ["b", *[""] * 10, "2", "3"]])
+    wide = grid._replace(
+        rows=[[*row[:-1], "1.5 [1.25, 1.75]" * 3] for row in grid.rows]
+    )
+    cut = latex.panels(wide)
+    assert len(cut) > 1
+    for panel in cut:
+        told = [name for name in panel.head if name.endswith("published")]
+        assert all(f"{name[:1]}, ours" in panel.head for name in told)
+        assert all(any(row[1:]) for row in panel.rows)  # no row of nothing
+    assert [len(panel.rows) for panel in cut] == [1, 2]
+
+
+def test_long_footnotes_have_a_page_of_their_own():
+    rows = [["a with b, T = 0", "1"] for _ in range(44)]
+    note = "a reason. " * 200
+    grid = Grid("", ["pair", "x"], rows)
+    page = printed.Printed("X", "This.", [grid], *[[]] * 4, "", "")
+    text = latex.latex("x", page._replace(origin=[note]))
+    _, first, last = text.split(r"\begin{table}")
+    assert "X: notes" in last and "tabular}" not in last and "reason" not in first
+    text = latex.latex("x", page._replace(origin=["a reason."]))
+    assert text.count(r"\begin{table}") == 1
+
+
 def test_what_a_reader_must_know_stands_beside_the_number(measured):
     """This is a difference, a note, a golden text that changed, or a row or an input
     that has changed since; the column shows the record's number, whatever was
@@ -259,6 +326,129 @@ def test_a_share_that_rounds_to_zero_has_no_sign():
     assert got[0].rows == [["0.0%"], ["-1.0%"]]
 
 
+def test_numbers_that_follow_from_those_of_a_record():
+    """The error of tokens a call is that of Chen's r times gamma + 1; an interval over
+    one recording is none."""
+    protocol, r = {"gamma": 4}, {"chen_r": {"value": 0.5, "se": 0.02}}
+    chain = {"protocol": protocol, "estimates": r, "tokens_per_call": 2.5}
+    assert derived.update_record(chain)["tokens_per_call_se"] == 0.1
+    tree = chain | {"estimates": {"counts": {"value": 0.5, "se": 0.1}}}
+    assert "tokens_per_call_se" not in derived.update_record(tree)
+    assert derived.update_record({"tokens_per_call": [2.5], "estimates": r}) == {
+        "tokens_per_call": [2.5],
+        "estimates": r,
+    }
+    costs = {"gamma_3_cost": 0.4, "gamma_3_cost_se": 0.1, "gamma_4_cost": 0.5}
+    found = derived.update_record(costs | {"best_gamma": 3})
+    assert (found["best_fixed_cost"], found["best_fixed_cost_se"]) == (0.4, 0.1)
+    heard = {"wer_ci_exact": [4.5, 4.5], "speedup_ci_b1": [1.0, 1.1], "recordings": 1}
+    assert derived.update_record(heard) == heard | {"wer_ci_exact": None}
+    assert derived.update_record(heard | {"recordings": 2})["wer_ci_exact"]
+
+
+def made_table(*lines: Line):
+    return catalogue.find_table("table1")._replace(note="", lines=[*lines])
+
+
+def made_line(row: str, quantity: str, **more) -> Line:
+    it = Line("made", row, f"{row}: {quantity}", quantity, label=row, column="speed")
+    return it._replace(**more)
+
+
+def made_records(**rows: dict) -> dict:
+    record = {"scale": "laptop", "kind": "time", "table": "made"}
+    device = {"platform": "gpu", "kind": "a chip", "count": 1}
+    origin = {"date": "2026-11-29", "device": device}
+    return {
+        "made": {
+            row: record | {"row": row, "measured": it, "provenance": origin}
+            for row, it in rows.items()
+        }
+    }
+
+
+def test_a_number_without_an_error_has_a_footnote_where_others_have_one():
+    lines = [made_line(row, "speed") for row in ("a, T = 0", "b, T = 0", "c, T = 1")]
+    rows = {"a, T = 0": {"speed": 2.5, "speed_se": 0.1}, "b, T = 0": {"speed": 2.0}}
+    rows["c, T = 1"] = {"speed": 1.5, "texts": 1}
+    page = printed.print_table(made_table(*lines), made_records(**rows))
+    cells = [row[-1] for row in page.grids[0].rows]
+    assert cells == ["2.5 ± 0.1000", "2¹", "1.5²"]
+    assert page.notes == [printed.ERRORLESS, printed.ALONE]
+    rows["a, T = 0"].pop("speed_se")
+    page = printed.print_table(made_table(*lines), made_records(**rows))
+    assert page.notes == []  # no row has an error, as for a time that was read once
+
+
+def test_an_interval_is_found_by_its_name_and_a_deviation_is_no_error():
+    times = {"us_b1": 12.0, "us_b1_sd": 3.0, "speedup_b1": 2.0}
+    records = made_records(a=times | {"speedup_ci_b1": [1.9, 2.2]})
+    speed = made_line("a", "speedup_b1")
+    time = made_line("a", "us_b1", error="us_b1_sd", column="us")
+    page = printed.print_table(made_table(speed, time), records)
+    assert page.grids[0].rows == [["a", "2 [1.9, 2.2]", "12 (sd 3)"]]
+    assert page.origin[-1] == (
+        "Brackets hold 95 % intervals; in parentheses is the standard deviation of one"
+        " round."
+    )
+    flat = dict(zip(tables.HEAD, tables.cells(time, records), strict=True))
+    assert flat["standard error"] == "" and flat["standard deviation"] == "3"
+    flat = dict(zip(tables.HEAD, tables.cells(speed, records), strict=True))
+    assert (flat["interval from"], flat["to"]) == ("1.9", "2.2")
+
+
+def test_published_numbers_of_rows_that_cannot_run_are_shown_with_the_reason():
+    lines = [
+        made_line(f"the paper's models: {row}", quantity, published=x, column=quantity)
+        for row, quantity, x in (
+            ("X with Y, T = 0", "alpha", 0.75),
+            ("X with Y, T = 0", "speed", 3.4),
+            ("X with Z, T = 1", "alpha", 0.62),
+        )
+    ]
+    needing = [line._replace(needs="a big machine") for line in lines]
+    page = printed.print_table(made_table(*needing), {})
+    (grid,) = page.grids
+    assert grid.title == printed.PUBLISHED and grid.head == [
+        "pair",
+        "T",
+        "alpha",
+        "speed",
+    ]
+    assert grid.rows == [
+        ["X with Y¹", "0", "0.75", "3.40"],
+        ["X with Z¹", "1", "0.62", ""],
+    ]
+    assert page.notes == ["not run here; needs a big machine"]
+    assert page.absent == ["Not run: 2 rows (3 numbers); needs a big machine."]
+    assert printed.print_table(made_table(*lines), {}).grids == []  # can run here
+    check_page(typeset.markdown(page._replace(about="This table says how fast.")))
+
+
+def test_what_was_predicted_stands_beside_the_question_and_the_verdict():
+    folder = tables.collect(RESULTS)
+    for name in details.ANSWERED:
+        asked, verdicts, *_ = details.questions(name, folder)
+        assert "before anything was measured" in asked.title
+        parts = [row[0] for row in asked.rows]
+        assert parts[:3] == ["question", "given up if", "predicted before measuring"]
+        assert len(asked.rows) % 3 == 0 and all(map(all, asked.rows))
+        assert {row[-1] for row in verdicts.rows} <= {"survives", "killed", "undecided"}
+    point = {"rule": "Algorithm 1, 1 steps ahead", "kept": 0.5, "kept_se": 0.1}
+    assert details.point_text(point, "rule") == "Algorithm 1, 1 step ahead"
+    assert details.point_text(point, "kept") == "0.5000 ± 0.1000"
+
+
+def test_a_page_of_several_tables_says_what_it_is_about():
+    text = tables.page_head("open_questions")
+    check_page(text)
+    names = [x.title for x in catalogue.tables() if x.page == "open_questions"]
+    assert re.findall(r"^\* (.*)$", text, re.MULTILINE) == names
+    assert tables.page_head("table1") == ""
+    grid = Grid("", ["what", "T", "batch", "x"], [["a", "1", "8", "2"]], keys=3)
+    assert typeset.transpose(grid).head == ["", "a, T = 1, batch 8"]
+
+
 def test_the_index_leads_to_every_file_and_the_csv_has_every_point(measured):
     records = tables.collect(measured)
     text, files = tables.index(records), tables.texts(records)
@@ -306,8 +496,9 @@ def test_markup_escapes_and_numbers_keep_four_digits():
     assert stack == r"\shortstack[r]{1.33 \\ {\tiny [1.2, 1.4]}}"
     assert markup.comma_separated(["a"], [["x, y"]]) == 'a\n"x, y"\n'
     assert markup.text_table(["a", "b"], [["ccc", ""]]) == "a    b\nccc\n"
-    numbers = (0.03456, 1.5306122, 12, None, 0.0, 9.8e-8, -2.2e-16)
+    numbers = (0.03456, 1.5306122, 12, None, 0.0, 9.8e-8, -2.2e-16, 142159.0, 2e7)
     shown = ["0.0346", "1.531", "12", "infinite", "0", "9.8e-08", "-2.2e-16"]
+    shown += ["142200", "2e+07"]
     assert [markup.number(x) for x in numbers] == shown
 
 
@@ -338,7 +529,7 @@ def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
     reproduce.reproduce(tmp_path)
     text = capsys.readouterr().out
     assert re.search(r"^\[1/6\] table1/\S+ \.\.\. measured in \d+ s$", text, re.M)
-    (other,) = [line for line in text.splitlines() if line.startswith("Table 3")]
+    (other,) = [line for line in text.splitlines() if "Table 3" in line]
     assert other.endswith(": 32 numbers not run, 91 numbers not run here")
     assert str(tmp_path / "index.html") in text and (tmp_path / "table1.md").exists()
     for shown in (text, (tmp_path / "table1.html").read_text("utf-8")):
