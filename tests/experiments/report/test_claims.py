@@ -521,10 +521,10 @@ def test_texts_of_one_prompt_are_one_unit_of_a_difference():
         both = [same | {"alpha_by_text": side} for side in sides]
         return dict(zip(("more", "less"), both, strict=True))
 
-    once = quantities.difference(pair_of(1, {"prompts": 6}))
-    again = quantities.difference(pair_of(9, {"prompts": 6}))
+    once = quantities.alpha_difference(pair_of(1, {"prompts": 6}))
+    again = quantities.alpha_difference(pair_of(9, {"prompts": 6}))
     assert (again.value, again.error) == pytest.approx((once.value, once.error))
-    older = quantities.difference(pair_of(1, {}))  # does not say how many prompts
+    older = quantities.alpha_difference(pair_of(1, {}))  # does not say how many prompts
     assert older.error == pytest.approx(once.error)
 
 
