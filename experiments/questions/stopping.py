@@ -275,6 +275,13 @@ def verdicts(told: dict) -> list[str]:
         "oracle_gain": ("over the best gamma the oracle gains", 0.6, True),
     }
     return [
-        judge(said, told[name], error=told[f"{name}_se"], bound=bound, most=most)
+        judge(
+            said,
+            told[name],
+            error=told[f"{name}_se"],
+            bound=bound,
+            most=most,
+            count=len(asked),
+        )
         for name, (said, bound, most) in asked.items()
     ]

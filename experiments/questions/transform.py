@@ -151,7 +151,8 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         "the best of each bin gains": "gain_binned",
     }
     verdict = [
-        judge(k, told[v], error=told[f"{v}_se"], bound=0.01) for k, v in gains.items()
+        judge(k, told[v], error=told[f"{v}_se"], bound=0.01, count=len(gains))
+        for k, v in gains.items()
     ]
     best = ARMS[int(mean.argmax())]
     return told | {"best": best, "verdict": verdict, "points": shown}
