@@ -176,6 +176,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
             gain[0],
             error=gain[1],
             bound=0.01,
+            count=len(gains) - 1,
         )
         for rule, gain in gains.items()
         if rule != OURS

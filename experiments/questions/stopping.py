@@ -275,6 +275,13 @@ def verdicts(numbers: dict) -> list[str]:
         "oracle_gain": ("over the best gamma the oracle gains", 0.6, True),
     }
     return [
-        judge(said, numbers[name], error=numbers[f"{name}_se"], bound=bound, most=most)
+        judge(
+            said,
+            numbers[name],
+            error=numbers[f"{name}_se"],
+            bound=bound,
+            most=most,
+            count=len(asked),
+        )
         for name, (said, bound, most) in asked.items()
     ]

@@ -151,7 +151,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         "the best of each bin gains": "gain_binned",
     }
     verdict = [
-        judge(k, numbers[v], error=numbers[f"{v}_se"], bound=0.01)
+        judge(k, numbers[v], error=numbers[f"{v}_se"], bound=0.01, count=len(gains))
         for k, v in gains.items()
     ]
     best = ARMS[int(mean.argmax())]

@@ -5,11 +5,12 @@ before. Axes: N texts, M tokens or calls.
 """
 
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-CLEAR = 2.0  # standard errors from the bound, for a verdict
+CLEAR = 2.0  # standard errors from the bound, for a verdict that stands alone
 DRAWS = 300
 
 
@@ -27,16 +28,35 @@ class Question(NamedTuple):
     expected: str
 
 
+def clear_errors(count: int) -> float:
+    """Returns how many standard errors away from its bound a number must be, of `count`
+    that are judged together.
+
+    It is CLEAR for one, and keeps the probability that any of several passes by chance
+    (Bonferroni).
+    """
+    normal = NormalDist()
+    return -normal.inv_cdf(normal.cdf(-CLEAR) / count)
+
+
 def judge(
-    what: str, value: float, *, error: float | None, bound: float, most: bool = False
+    what: str,
+    value: float,
+    *,
+    error: float | None,
+    bound: float,
+    most: bool = False,
+    count: int = 1,
 ) -> str:
     """Returns the verdict on a share that must exceed `bound`, or, if `most`, stay
     below it.
 
-    It survives or is killed where it is CLEAR errors away from the bound, else it is
-    undecided. A number that equals the bound without error is killed.
+    It survives or is killed where it is `clear_errors` of the row's `count` verdicts
+    away from the bound, else it is undecided. A number that equals the bound without
+    error is killed.
     """
-    margin, reach = (bound - value if most else value - bound), CLEAR * (error or 0.0)
+    margin = bound - value if most else value - bound
+    reach = clear_errors(count) * (error or 0.0)
     clear = margin > reach or margin <= -reach  # neither, where the error is nan
     word = "undecided" if not clear else "survives" if margin > 0 else "killed"
     sign = "<" if value < bound else ">" if value > bound else "="

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.runtime import console
+from specjax.training import loop
 
 CURVE = "curve.jsonl"
 
@@ -64,7 +65,7 @@ def write(
     open_writer: Callable[[str], Any],
     shown: dict[Path, tuple],
 ) -> None:
-    """Adds the new points of each curve.
+    """Adds the new points of each curve; the tag of an upper bound ends in "at most".
 
     Args:
         shown: for each curve, its writer and the number of lines that it has written.
@@ -78,8 +79,9 @@ def write(
         writer, done = shown[curve]
         lines = curve.read_text().rpartition("\n")[0].splitlines()  # whole ones
         for point in map(json.loads, lines[done:]):
-            for name in point.keys() - {"step"}:
-                writer.add_scalar(name, point[name], point["step"])
+            for name in point.keys() - {"step", loop.AT_MOST}:
+                tag = loop.bound_name(name, point)
+                writer.add_scalar(tag, point[name], point["step"])
         writer.flush()
         shown[curve] = writer, max(done, len(lines))
 

@@ -51,11 +51,13 @@ def run(parser: console.Parser, chosen: argparse.Namespace) -> dict[str, Any]:
         for name, value in point.items()
         if name.startswith("held_out ")
     }
+    bounds = [x.removeprefix("held_out ") for x in point.get("at_most", ())]
     for name, value in rates.items():
-        print(f"{name}: {value}")
+        print(f"{name}:{' at most' if name in bounds else ''} {value}")
     print(f"draft: {chosen.out}")
     took = time.monotonic() - start
-    return {"folder": str(chosen.out), "step": point["step"], **rates, "seconds": took}
+    told = {"folder": str(chosen.out), "step": point["step"], **rates}
+    return told | {"at_most": bounds, "seconds": took}
 
 
 def make_setting(chosen: argparse.Namespace) -> "Setting":

@@ -9,8 +9,8 @@ that the others predict by Theorem 3.8 of Leviathan et al. (2023):
 Tokens per call is the expected number for the other texts, from their scores
 (`theory.predict`). c and v were timed in separate loops. The overhead, one number for
 all gammas, is the part of the others' step times beyond c and v. Intervals are over
-texts, the largest source of variation. Axes: K values of gamma, N measured batches, R
-rounds, M other batches.
+texts, the largest source of variation; those of one prompt are one unit. Axes: K values
+of gamma, N measured batches, R rounds, M other batches.
 """
 
 from collections.abc import Sequence
@@ -76,9 +76,9 @@ def speedup_from(row: dict) -> dict:
     )
     seconds = np.median(seconds, axis=-1)  # [K, N]
     result = {"seconds": seconds.sum(1).tolist(), "speedup": [], "speedup_ci": []}
-    errors = []
-    for times, many in zip(seconds, tokens, strict=True):
-        value, error = ratio((seconds[0], many), (times, tokens[0]))
+    errors, spent, written = [], by_prompt(row, seconds), by_prompt(row, tokens)
+    for times, many in zip(spent, written, strict=True):
+        value, error = ratio((spent[0], many), (times, written[0]))
         result["speedup"].append(value)
         result["speedup_ci"].append(interval(value, error, len(times)))
         errors.append(error)
@@ -102,6 +102,18 @@ def speedup_from(row: dict) -> dict:
     error = errors[at]
     result["best_speedup_se"] = error and result["best_speedup"] * error
     return result
+
+
+def by_prompt(row: dict, values: np.ndarray) -> np.ndarray:
+    """Returns numbers of the measured texts, [K, N], summed over the texts of each
+    prompt, which are alike; unchanged if each text has its own prompt, if all have the
+    same one, or for batches of several texts."""
+    count, prompts = values.shape[1], row.get("prompts", 1)
+    if row.get("batch", 1) > 1 or not 1 < prompts < count:
+        return values
+    sums = np.zeros((len(values), prompts))
+    np.add.at(sums, (slice(None), np.arange(count) % prompts), values)
+    return sums
 
 
 def same_length(row: dict, tokens: np.ndarray, step_ms: np.ndarray) -> list[float]:

@@ -72,7 +72,7 @@ class Learner(NamedTuple):
       config: its sizes.
       init: key -> initial parameters.
       loss: (parameters, batch) -> scalar.
-      measure: (parameters, batch) -> scalars by name.
+      measure: as of `loop.Task`.
       shown: what stands beside the bar.
       ids: [K], those of the target that it says; None for all.
     """
@@ -80,7 +80,7 @@ class Learner(NamedTuple):
     config: Any
     init: Callable[[Array], Any]
     loss: Callable[[Any, Lesson], Array]
-    measure: Callable[[Any, Lesson], dict[str, Array]]
+    measure: Callable[[Any, Lesson], dict[str, tuple[Array, Array]]]
     shown: tuple[str, ...]
     ids: np.ndarray | None = None
 

@@ -208,21 +208,27 @@ def objective(
     return loss
 
 
-def measure(predict_turns: PredictTurns) -> Callable[[Any, Lesson], dict[str, Array]]:
+def measure(
+    predict_turns: PredictTurns,
+) -> Callable[[Any, Lesson], dict[str, tuple[Array, Array]]]:
     """Returns the function that measures held-out texts: for each turn, numbered from
     1, alpha at temperature 1, and `best`, the share of places where head and target
-    prefer the same id, which is alpha at temperature 0."""
+    prefer the same id, which is alpha at temperature 0; each as its sum over tokens and
+    their number.
 
-    def rates(params: Any, lesson: Lesson) -> dict[str, Array]:
+    alpha is of the classes of `losses.classes`. It is an upper bound where those are
+    fewer than the target's ids, because all other ids count as one, whatever they are.
+    """
+
+    def totals(params: Any, lesson: Lesson) -> dict[str, tuple[Array, Array]]:
         found = {}
         for number, turn in enumerate(predict_turns(params, lesson), 1):
             log_p, log_q, best, counts = compare(turn, lesson)
             at = jnp.arange(counts.shape[1]) + turn.shift + 1
             counts &= at >= jnp.asarray(lesson.whole.texts.begun)[:, None]
-            many = jnp.maximum(counts.sum(), 1)
-            alpha = losses.alpha(log_p, log_q)
-            found[f"alpha_{number}"] = (alpha * counts).sum() / many
-            found[f"best_{number}"] = (best * counts).sum() / many
+            alpha, many = losses.alpha(log_p, log_q), counts.sum()
+            found[f"alpha_{number}"] = (alpha * counts).sum(), many
+            found[f"best_{number}"] = (best * counts).sum(), many
         return found
 
-    return rates
+    return totals

@@ -39,6 +39,8 @@ from specjax.training import states
 from specjax.training.states import TrainState
 from specjax.training.storage import replace
 
+Totals = Mapping[str, tuple[Any, Any]]  # by name, a sum over tokens and their number
+AT_MOST = "at_most"  # of a line of the curve, the names that are upper bounds
 SAVE_SECONDS = 300.0  # a slow machine saves more often than by steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
 TEXT = "text"  # of `Task.sizes`, the digest of what is learnt from; older runs lack it
@@ -76,9 +78,14 @@ class Task(NamedTuple):
         config: the configuration of the model, whose parameters a mesh splits.
         batch: the seed (recipe.seed, step) -> a batch.
         held_out: batches for evaluation, by the names of the curve.
-        measure: (params, batch) -> scalars by name, of held-out batches; None is the
-            loss alone. Those in `shown` stand beside the bar.
+        measure: (params, batch) -> by name a sum over tokens and their number, of
+            held-out batches; None is the loss alone. Those in `shown` stand beside the
+            bar.
         shown: names of the curve, such as "held_out alpha_1".
+        weight: of a held-out batch, how many tokens its loss is a mean over; None is
+            the same for all.
+        at_most: the beginning of the names in `measure` that are upper bounds, such as
+            "alpha"; "" if none is.
     """
 
     sizes: dict
@@ -87,8 +94,10 @@ class Task(NamedTuple):
     config: Config | None
     batch: Callable[[tuple[int, ...]], Any]
     held_out: Mapping[str, Sequence[Any]]
-    measure: Callable[[Any, Any], Mapping[str, Array]] | None = None
+    measure: Callable[[Any, Any], "Totals"] | None = None
     shown: tuple[str, ...] = ()
+    weight: Callable[[Any], Any] | None = None
+    at_most: str = ""
 
 
 def learning_rate(recipe: Recipe) -> optax.Schedule:
@@ -145,7 +154,7 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
 
     step_fn = build_step(task.loss, rule, state)
     begun, losses, saved = time.monotonic(), [], time.monotonic()
-    point: dict[str, float] = {}
+    point: dict[str, Any] = {}
     bar = progress.Bar(folder.name, recipe.steps, "steps", done=state.step, kept=True)
     ending = []
     with bar, console.handle_sigterm(lambda *_: ending.append(True)):
@@ -155,7 +164,7 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
             state = TrainState(params, moments, step + 1)
             losses.append(float(value))
             check_finite(folder, step, "the loss", losses[-1])
-            seen = [f"{name} {point[name]:.3f}" for name in task.shown if point]
+            seen = [show(name, point) for name in task.shown if point]
             loss = f"loss {np.mean(losses[-50:]):.3f}"
             bar.label = " ".join([folder.name, loss, *seen])
             bar.update(state.step)
@@ -165,11 +174,12 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
                 point = {"step": state.step, "loss": recent}
                 for name, fixed in held_out.items():
                     each = [measure(state.params, rows) for rows in fixed]
-                    for what in each[0] if each else ():
+                    for what, mean in token_means(each).items():
                         called = f"{name} {what}".strip()
-                        mean = float(np.mean([float(one[what]) for one in each]))
                         point[called] = round(mean, 4)
                         check_finite(folder, step, called, mean)
+                        if task.at_most and what.startswith(task.at_most):
+                            point.setdefault(AT_MOST, []).append(called)
                 point["seconds"] = round(time.monotonic() - begun, 1)
                 with writing.name_path(curve), curve.open("a") as file:
                     file.write(json.dumps(point, allow_nan=False) + "\n")
@@ -189,15 +199,38 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
     return state.params
 
 
-def measured(task: Task) -> Callable[[Any, Any], Mapping[str, Array]]:
+def measured(task: Task) -> Callable[[Any, Any], Totals]:
     """Returns the function that measures held-out batches; the loss is one of its
     numbers."""
 
-    def rates(params: Any, rows: Any) -> Mapping[str, Array]:
+    def totals(params: Any, rows: Any) -> Totals:
         more = {} if task.measure is None else task.measure(params, rows)
-        return {"": task.loss(params, rows), **more}
+        weight = 1.0 if task.weight is None else task.weight(rows)
+        return {"": (task.loss(params, rows) * weight, weight), **more}
 
-    return rates
+    return totals
+
+
+def token_means(batches: Sequence[Totals]) -> dict[str, float]:
+    """Returns the mean of each number over the tokens of all batches; {} without
+    batches."""
+    found = {}
+    for name in batches[0] if batches else ():
+        whole, tokens = np.sum([np.array(each[name], float) for each in batches], 0)
+        found[name] = float(whole / max(tokens, 1))
+    return found
+
+
+def show(name: str, point: Mapping[str, Any]) -> str:
+    """Returns a number of a line of the curve as text, with "at most" where it is an
+    upper bound."""
+    return f"{bound_name(name, point)} {point[name]:.3f}"
+
+
+def bound_name(name: str, point: Mapping[str, Any]) -> str:
+    """Returns the name of a number of a line of the curve, followed by "at most" where
+    it is an upper bound."""
+    return f"{name} at most" if name in point.get(AT_MOST, ()) else name
 
 
 @jax.jit

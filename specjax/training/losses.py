@@ -2,7 +2,8 @@
 law p.
 
 Of p the K most likely ids are stored, and the total weight of all others; q is compared
-in the same form. A divergence of these K + 1 classes is at most that of the whole laws.
+in the same form. A divergence of these K + 1 classes is at most that of the whole laws,
+and their alpha is at least that of the whole laws.
 Axes: K kept ids, C = K + 1 classes, V vocabulary; any number of axes before them.
 """
 

@@ -335,11 +335,13 @@ def make_task(
         held_out={"held_out": fixed},
         measure=learner.measure,
         shown=learner.shown,
+        weight=weight_of,
+        at_most="alpha" if vocab > written.KEPT else "",
     )
 
 
 def weight_of(rows: Lesson) -> Any:
-    """Returns how many places of a batch count in its loss."""
+    """Returns how many tokens of a batch count in its loss."""
     return written.scored_positions(rows.whole.texts).sum()
 
 

@@ -252,7 +252,8 @@ def rates(
     """Returns alpha on batches, by temperature.
 
     For "t0" it is the share of argmaxes that equal the target's; for "t1" the mean of
-    sum min(p, q).
+    sum min(p, q) over the kept ids and all others as one, an upper bound where the
+    target has more than KEPT ids. Every token weighs the same.
     """
 
     @jax.jit

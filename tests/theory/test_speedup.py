@@ -77,6 +77,22 @@ def test_intervals_of_twelve_texts_hold_the_truth_as_often_as_they_say():
     assert 0.93 <= held / 1000 <= 0.97
 
 
+def test_texts_of_one_prompt_are_one_unit():
+    """Texts that repeat those of four prompts tell no more than four texts."""
+    once = row(texts=4)
+    again = json.loads(json.dumps(once)) | {"texts": 12, "prompts": 4}
+    again["timed"]["texts"] = {
+        name: [[x for _ in range(3) for x in each] for each in numbers]
+        for name, numbers in once["timed"]["texts"].items()
+    }
+    again["steps"] = [3 * n for n in once["steps"]]
+    wanted, found = map(speedup.speedup_from, (once, again))
+    np.testing.assert_allclose(found["speedup"], wanted["speedup"])
+    np.testing.assert_allclose(found["speedup_ci"], wanted["speedup_ci"])
+    alike = speedup.speedup_from(again | {"prompts": 12})["speedup_ci"]
+    assert np.ptp(alike[2]) < 0.6 * np.ptp(found["speedup_ci"][2])
+
+
 def test_speeds_are_ratios_of_medians():
     it = speedup.speedup_from(row())
     times = np.median(row()["timed"]["texts"]["seconds"], axis=-1)

@@ -103,6 +103,24 @@ def test_heads_of_medusa_are_compared_with_the_law_that_they_say(tmp_path):
         np.testing.assert_allclose(turn.logits[:, 2], flat[:, i], atol=1e-5)
 
 
+def test_held_out_alpha_is_a_bound_with_the_number_of_its_tokens():
+    """Of 6 ids the 2 most likely are kept: the draft puts the rest of its probability
+    on an id that the target nearly excludes, which the classes do not show."""
+    p = np.array([0.5, 0.2, 0.1, 0.1, 0.099, 0.001])
+    q = np.array([0.4, 0.1, 0.0, 0.0, 0.0, 0.5]) + 1e-9
+    tokens, ids = np.zeros((2, 4), int), np.tile([0, 1], (2, 3, 1))
+    log_p = np.log(np.tile([0.5, 0.2, 0.3], (2, 3, 1)))
+    texts = written.without_inputs(tokens, np.array([4, 2]), np.array([1, 1]))
+    lesson = Lesson(written.Written(texts, ids, log_p), None, None)
+    turn = heads.Turn(jnp.asarray(np.log(np.tile(q, (2, 3, 1)))), shift=0, first=0)
+    found = heads.measure(lambda params, lesson: [turn])(None, lesson)
+    total, count = found["alpha_1"]
+    assert count == 4  # three tokens of one text, and one of the other
+    assert total / count == pytest.approx(0.8, abs=1e-4)
+    assert total / count > np.minimum(p, q).sum() + 0.2
+    assert found["best_1"] == (4, 4)
+
+
 # The command.
 
 PROMPTS = [f"def f{i}(a):\n" for i in range(16)]
@@ -159,6 +177,7 @@ def test_a_trained_head_is_read_back_exactly(desk, head):
     assert point["step"] == 4
     for name in ("alpha_1", "best_1", "alpha_2", "best_2"):
         assert 0 <= point[f"held_out {name}"] <= 1
+    assert point["at_most"] == ["held_out alpha_1", "held_out alpha_2"]
 
 
 @pytest.mark.parametrize(("every", "wanted"), [(0, "1111"), (1, "0000"), (3, "0110")])

@@ -19,7 +19,7 @@ from experiments.tasks import Task
 from specjax import generate
 from specjax.keys import root_key
 from specjax.measure import costs
-from specjax.measure.texts import Calls, count_calls
+from specjax.measure.texts import Calls, count_calls, prompt_units
 from specjax.runtime import progress
 from specjax.text.streaming import continuation
 from specjax.theory import closed_forms, speedup
@@ -121,7 +121,8 @@ def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> 
 
 def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> dict:
     """Returns the mean time of a token by the target alone and by speculation, for
-    whole texts at batch 1 including their prompts, and the ratio of both.
+    whole texts at batch 1 including their prompts, and the ratio of both, with an
+    interval over prompts.
 
     The ways decode each text in turns.
     """
@@ -137,8 +138,13 @@ def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
         numbers[f"token_ms_{way}"] = 1e3 * float(seconds / tokens)
         numbers[f"timed_tokens_{way}"] = int(tokens)  # the ways write different texts
     alone, drafted = measured.values()
-    value, error = speedup.ratio(
-        [alone["seconds"], drafted["tokens"]], [alone["tokens"], drafted["seconds"]]
-    )
-    interval = speedup.interval(value, error, len(places))
+    units = prompt_units(np.arange(len(places)), len(task.prompts.tokens))
+
+    def by_prompt(numbers: np.ndarray) -> np.ndarray:
+        return np.bincount(units, numbers)
+
+    above = [by_prompt(alone["seconds"]), by_prompt(drafted["tokens"])]
+    below = [by_prompt(alone["tokens"]), by_prompt(drafted["seconds"])]
+    value, error = speedup.ratio(above, below)
+    interval = speedup.interval(value, error, len(above[0]))
     return numbers | {"speed": value, "speed_interval": interval}

@@ -228,7 +228,8 @@ def error_of_ratio(part: np.ndarray, whole: np.ndarray) -> float | None:
 
 def rouge1(run: Run, sample: Sample) -> dict:
     """Returns mean ROUGE-1 F1 against the references, at most 1, and its standard
-    error, None for a single prompt; {} without references.
+    error, None for a single prompt, and the score of each prompt, by which methods are
+    compared on the same prompts; {} without references.
 
     Repeats of a prompt are averaged first.
     """
@@ -243,7 +244,12 @@ def rouge1(run: Run, sample: Sample) -> dict:
     error = None
     if means.size > 1:
         error = float(means.std(ddof=1) / np.sqrt(means.size))
-    return {"rouge1": float(means.mean()), "rouge1_se": error}
+    by_prompt = np.round(means, 4).tolist()
+    return {
+        "rouge1": float(means.mean()),
+        "rouge1_se": error,
+        "rouge1_by_prompt": by_prompt,
+    }
 
 
 def walltimes(

@@ -179,8 +179,16 @@ def speed_by_r(it: dict) -> Number:
 
 
 def rouge_loss(it: dict, method: str = "sigmoid_1e4") -> Number:
-    """Returns ROUGE-1 of the baseline minus that of a method."""
+    """Returns ROUGE-1 of the baseline minus that of a method.
+
+    It is computed prompt by prompt where the record has the scores of prompts, else the
+    two are taken as independent.
+    """
     first, second = (it[f"rouge1_{name}"] for name in ("baseline", method))
+    each = [it.get(f"rouge1_by_prompt_{name}") for name in ("baseline", method)]
+    if None not in each and len(each[0]) > 1:
+        error = float(np.std(np.subtract(*each), ddof=1) / len(each[0]) ** 0.5)
+        return Number(first - second, error, number_with_error(first - second, error))
     errors = [it[f"rouge1_se_{name}"] for name in ("baseline", method)]
     if None in errors:
         return Number(first - second, math.inf, number(first - second))
@@ -196,6 +204,19 @@ def time_error(it: dict, method: str) -> float:
     if it["rounds"] < 2 or deviation is None:
         return math.inf
     return 1.2533 * deviation / it["rounds"] ** 0.5
+
+
+def base_of(method: str) -> str:
+    """Returns the baseline with the same filter as a method."""
+    return "baseline_top50" if method.endswith("_top50") else "baseline"
+
+
+def ratio_error(it: dict, method: str, base: str) -> float:
+    """Returns the error of the time of a method over that of its baseline; both were
+    timed."""
+    ours, theirs = it[f"us_{method}"], it[f"us_{base}"]
+    errors = time_error(it, method) / ours, time_error(it, base) / theirs
+    return ours / theirs * math.hypot(*errors)
 
 
 MEASURED = ("exact", "sigmoid_1e4")
@@ -240,7 +261,7 @@ def find_number(it: dict, name: str | float) -> Number:
         error = time_error(it, method)
     elif name.startswith("step_reduction_"):
         method = name.removeprefix("step_reduction_")
-        error = 100 * time_error(it, method) / it["us_baseline"]
+        error = 100 * ratio_error(it, method, base_of(method))
     else:
         error = it.get(f"{name}_se", it.get(f"{kind}_se_{method}"))
     shown = number_with_error(x, error if error and math.isfinite(error) else None)

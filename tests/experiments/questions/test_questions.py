@@ -39,6 +39,11 @@ def test_a_verdict_goes_either_way_and_not_within_two_errors():
     )
     assert judge("it gains", 0.004, error=0.001, bound=0.01).startswith("killed")
     assert judge("it gains", 0.02, error=0.01, bound=0.01).startswith("undecided")
+    # One of six is 2.3 errors away by chance more often than one alone is 2.
+    told = {"error": 0.01, "bound": 0.01}
+    assert judge("it gains", 0.033, **told).startswith("survives")
+    assert judge("it gains", 0.033, **told, count=6).startswith("undecided")
+    assert judge("it gains", 0.039, **told, count=6).startswith("survives")
     assert (
         judge("it gains", 0.0, error=None, bound=0.0) == "killed: it gains 0.00% = 0%"
     )

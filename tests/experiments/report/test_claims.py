@@ -528,6 +528,27 @@ def test_texts_of_one_prompt_are_one_unit_of_a_difference():
     assert older.error == pytest.approx(once.error)
 
 
+def test_methods_are_compared_prompt_by_prompt():
+    """Prompts differ much and methods little, by 0.01 in each prompt."""
+    scores = np.round(np.random.default_rng(0).uniform(0.1, 0.9, 12), 4)
+    each = {"baseline": scores, "sigmoid_1e4": scores - 0.01}
+    it = {f"rouge1_{name}": x.mean() for name, x in each.items()}
+    it |= {f"rouge1_se_{name}": x.std(ddof=1) / 12**0.5 for name, x in each.items()}
+    older = quantities.rouge_loss(it)
+    newer = it | {f"rouge1_by_prompt_{name}": x.tolist() for name, x in each.items()}
+    loss = quantities.rouge_loss(newer)
+    assert loss.value == older.value == pytest.approx(0.01)
+    assert loss.error < 1e-6 < 0.05 < older.error
+
+
+def test_a_reduction_has_the_errors_of_both_times():
+    """A baseline that varies more than a method moves their ratio as much."""
+    it = {"rounds": 4, "us_exact": 8.0, "us_exact_sd": 0.0}
+    it |= {"us_baseline": 10.0, "us_baseline_sd": 1.0, "step_reduction_exact": 20.0}
+    error = quantities.find_number(it, "step_reduction_exact").error
+    assert error == pytest.approx(100 * 0.8 * 1.2533 * 0.1 / 2)
+
+
 def test_a_number_without_an_error_decides_nothing():
     """A single text or round has no error; a number that is exact has an error of 0."""
     assert quantities.interval_error(None) == np.inf

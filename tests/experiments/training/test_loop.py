@@ -195,6 +195,49 @@ def test_each_point_of_a_curve_is_an_event_once(tmp_path, monkeypatch, capsys):
         assert told in capsys.readouterr().err
 
 
+def test_the_tag_of_an_upper_bound_says_so(tmp_path):
+    points = []
+    writer = SimpleNamespace(
+        add_scalar=lambda *point: points.append(point), flush=lambda: None
+    )
+    line = {"step": 5, "held_out alpha_1": 0.5, "held_out best_1": 0.4}
+    line["at_most"] = ["held_out alpha_1"]
+    (tmp_path / events.CURVE).write_text(json.dumps(line) + "\n")
+    events.write(tmp_path, tmp_path, lambda folder: writer, {})
+    assert sorted(points) == [
+        ("held_out alpha_1 at most", 0.5, 5),
+        ("held_out best_1", 0.4, 5),
+    ]
+
+
+def test_held_out_numbers_weigh_every_token_alike(tmp_path):
+    """Three tokens in one batch and one in the other: the mean is over four."""
+    task = loop.Task(
+        sizes={},
+        init=lambda key: {"x": jax.numpy.zeros(2)},
+        loss=lambda params, rows: rows.mean() + 0 * params["x"].sum(),
+        config=None,
+        batch=lambda seed: np.ones(2),
+        held_out={"held_out": [np.array([1.0, 1.0, 1.0]), np.array([5.0])]},
+        measure=lambda params, rows: {
+            "alpha_1": (rows.sum() / 10, rows.size),
+            "best_1": (rows.sum() / 5, rows.size),
+        },
+        shown=("held_out alpha_1",),
+        weight=lambda rows: rows.size,
+        at_most="alpha",
+    )
+    recipe = RECIPE._replace(steps=2, decay=0, warmup=0, evaluate_every=1)
+    loop.train(tmp_path / "run", task, recipe)
+    lines = (tmp_path / "run" / "curve.jsonl").read_text().splitlines()
+    point = json.loads(lines[-1])
+    assert point["held_out"] == 2 and point["held_out alpha_1"] == 0.2
+    assert point["held_out best_1"] == 0.4
+    assert point["at_most"] == ["held_out alpha_1"]
+    assert loop.show("held_out alpha_1", point) == "held_out alpha_1 at most 0.200"
+    assert loop.show("held_out best_1", point) == "held_out best_1 0.400"
+
+
 # The corpus.
 
 SOURCE = '''"""A module that documents itself at some length, for the sake of a test."""

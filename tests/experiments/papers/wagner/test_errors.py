@@ -1,11 +1,14 @@
 """What times of texts of different lengths say, and errors of a single prompt or
 round."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from experiments.papers.chen import humaneval
+from experiments.papers.chen import decoding, humaneval
 from experiments.papers.chen.sandbox import Outcome
+from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.wagner import runs, timing
 from experiments.report import methods
 from specjax.prompts import Prompts
@@ -38,6 +41,28 @@ def test_errors_of_reductions_are_over_prompts():
     assert alone["reduction"][1] is None and alone["token_reduction"][1] is None
 
 
+def test_the_interval_of_chens_speed_is_over_prompts(monkeypatch):
+    rng = np.random.default_rng(0)
+    once = [
+        {"tokens": rng.uniform(20, 40, 4), "seconds": rng.uniform(1, 2, 4)}
+        for _ in range(2)
+    ]
+
+    def interval(repeats: int, prompts: int) -> list[float]:
+        measured = [{k: np.tile(x, repeats) for k, x in it.items()} for it in once]
+        ways = dict(zip(decoding.WAYS, measured, strict=True))
+        monkeypatch.setattr(decoding, "measure_in_turns", lambda *_: ways)
+        monkeypatch.setattr(decoding, "task_batch", lambda *_: None)
+        monkeypatch.setattr(decoding.costs, "decode", lambda *_: None)
+        setting = ChenSetting("", "rouge", timed=4 * repeats)
+        task = SimpleNamespace(prompts=Prompts([[1]] * prompts))
+        told = decoding.walltimes(None, task, setting, 4 * repeats)
+        return told["speed_interval"]
+
+    assert interval(6, 4) == pytest.approx(interval(1, 4))
+    assert np.ptp(interval(6, 24)) < 0.5 * np.ptp(interval(6, 4))
+
+
 def test_a_record_without_times_of_a_token_gets_them():
     older = {"wall_ms_a_token_baseline": 4.0, "wall_ms_a_token_exact": 3.0}
     newer = {"wall_token_reduction_exact": 24.0}
@@ -52,7 +77,8 @@ def test_a_single_prompt_or_round_has_no_error():
         decode=lambda ids: "a b" if ids[0] else "c",
     )  # fmt: skip
     run = runs.Run(None, [np.array([1]), np.array([0])])
-    assert runs.rouge1(run, sample) == {"rouge1": 0.5, "rouge1_se": None}
+    told = runs.rouge1(run, sample)
+    assert told == {"rouge1": 0.5, "rouge1_se": None, "rouge1_by_prompt": [0.5]}
     assert timing.spread(np.array([2.0]))["deviation"] is None
     outcomes = [Outcome(True, ""), Outcome(False, "x: y")]
     assert humaneval.pass_at_1(outcomes, 1)["pass1_se"] is None
