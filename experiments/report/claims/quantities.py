@@ -206,17 +206,13 @@ def time_error(it: dict, method: str) -> float:
     return 1.2533 * deviation / it["rounds"] ** 0.5
 
 
-def base_of(method: str) -> str:
-    """Returns the baseline with the same filter as a method."""
-    return "baseline_top50" if method.endswith("_top50") else "baseline"
-
-
-def ratio_error(it: dict, method: str, base: str) -> float:
-    """Returns the error of the time of a method over that of its baseline; both were
-    timed."""
-    ours, theirs = it[f"us_{method}"], it[f"us_{base}"]
-    errors = time_error(it, method) / ours, time_error(it, base) / theirs
-    return ours / theirs * math.hypot(*errors)
+def reduction_error(it: dict, method: str) -> float:
+    """Returns the error, in per cent, of the reduction of a method's time against the
+    baseline with the same filter, which was timed as well."""
+    base = "baseline_top50" if method.endswith("_top50") else "baseline"
+    share = 1 - it[f"step_reduction_{method}"] / 100  # of the baseline's time
+    errors = time_error(it, method), share * time_error(it, base)
+    return 100 * math.hypot(*errors) / it[f"us_{base}"]
 
 
 MEASURED = ("exact", "sigmoid_1e4")
@@ -261,7 +257,7 @@ def find_number(it: dict, name: str | float) -> Number:
         error = time_error(it, method)
     elif name.startswith("step_reduction_"):
         method = name.removeprefix("step_reduction_")
-        error = 100 * ratio_error(it, method, base_of(method))
+        error = reduction_error(it, method)
     else:
         error = it.get(f"{name}_se", it.get(f"{kind}_se_{method}"))
     shown = number_with_error(x, error if error and math.isfinite(error) else None)
