@@ -4,11 +4,15 @@ Chen et al.
 
 import itertools
 
+import numpy as np
+
 from experiments import catalogue
 from experiments.records.markup import number
 from experiments.records.table import Records
 from experiments.report.columns import Item, grid, numbers_by_row, part
 from experiments.report.typeset import Grid
+
+SAME = 1e-6  # per cent: two reductions that differ by rounding only
 
 
 def method_words(method: str) -> str:
@@ -21,16 +25,22 @@ def method_words(method: str) -> str:
 
 def update_record(measured: dict) -> dict:
     """Returns the numbers of a record with the reductions of the time of a token, which
-    older records lack; without their errors."""
+    older records lack.
+
+    Where the texts are as long as the baseline's, that of the time of a text is the
+    same and has an error; elsewhere the error is unknown.
+    """
     token = "wall_ms_a_token_"
     base = measured.get(f"{token}baseline")
     if base is None:
         return measured
-    lacking = {
-        f"wall_token_reduction_{key.removeprefix(token)}": 100 * (1 - ms / base)
-        for key, ms in measured.items()
-        if key.startswith(token)
-    }
+    lacking = {}
+    for name in (key.removeprefix(token) for key in measured if key.startswith(token)):
+        own = 100 * (1 - measured[f"{token}{name}"] / base)
+        lacking[f"wall_token_reduction_{name}"] = own
+        if abs(own - measured.get(f"wall_reduction_{name}", np.nan)) < SAME:
+            error = measured.get(f"wall_reduction_{name}_se")
+            lacking[f"wall_token_reduction_{name}_se"] = error
     return lacking | measured
 
 

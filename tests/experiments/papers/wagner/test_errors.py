@@ -69,6 +69,11 @@ def test_a_record_without_times_of_a_token_gets_them():
     assert methods.update_record(older)["wall_token_reduction_exact"] == 25
     assert methods.update_record(older | newer)["wall_token_reduction_exact"] == 24
     assert methods.update_record({"alpha": 0.5}) == {"alpha": 0.5}
+    # The same texts have the error of their whole times, others have none.
+    same = older | {"wall_reduction_exact": 25.0, "wall_reduction_exact_se": 0.5}
+    assert methods.update_record(same)["wall_token_reduction_exact_se"] == 0.5
+    other = same | {"wall_reduction_exact": 40.0}
+    assert "wall_token_reduction_exact_se" not in methods.update_record(other)
 
 
 def test_a_single_prompt_or_round_has_no_error():
