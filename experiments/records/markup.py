@@ -47,7 +47,7 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(x: float | str | None) -> str:
-    """Returns a number with four digits.
+    """Returns a number with four digits, a count with all of its digits.
 
     It has an exponent where four decimals would show nothing, and from MOST on. A word
     such as "failed" is returned unchanged; None is an infinite number, which JSON
@@ -57,6 +57,8 @@ def number(x: float | str | None) -> str:
         return x
     if x is None:
         return "infinite"
+    if isinstance(x, int) and abs(x) < MOST:
+        return str(x)
     if LONG <= abs(x) < MOST:
         return f"{float(f'{x:.4g}'):.0f}"
     if abs(x) >= 1 or x == 0:

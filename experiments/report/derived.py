@@ -5,7 +5,7 @@ Tables show them as if the record had them; records stay as they were measured.
 
 from collections.abc import Mapping
 
-from experiments.report import estimators
+from experiments.report import estimators, rivals
 from experiments.report.methods import INTERVAL
 
 
@@ -36,5 +36,7 @@ def best_fixed(it: Mapping) -> dict[str, float]:
 
 
 def empty_intervals(it: Mapping) -> list[str]:
-    """Returns the names of intervals over recordings that hold one recording."""
-    return [key for key in it if key.startswith(INTERVAL)] * (it.get("recordings") == 1)
+    """Returns the names of intervals over recordings that hold one recording, and of
+    those of ratios with too few times."""
+    alone = [key for key in it if key.startswith(INTERVAL)]
+    return alone * (it.get("recordings") == 1) + rivals.few_times(it)

@@ -71,7 +71,9 @@ def hypothetical(records: Records) -> Iterator[dict]:
         for line in (x for x in rows if x.row.endswith(f"small_t{heat}")):
             own = numbers_by_row(records, line.folder).get(line.row)
             for level, speed in zip(levels, speeds, strict=True):
-                ours = {x: own[f"{x}_l{level:g}"] if own else "not run" for x in names}
+                if own is None:
+                    continue  # the printed speed stands beside ours
+                ours = {x: own[f"{x}_l{level:g}"] for x in names}
                 what = line.what.removesuffix(", l = 1: alpha")
                 beside = f"{speed:.1f}" if line.row.startswith("ende") else ""
                 yield ours | {"what": what, "l": level, "printed": beside}

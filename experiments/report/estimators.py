@@ -46,9 +46,12 @@ def infer(measured: Mapping) -> str:
     """Returns the estimator behind the alpha of texts that were timed, for a record
     that does not name it.
 
-    What a record has of scored texts shows it: expected steps and, at T = 0, alpha of
-    fresh text. Else a share of `tokens` that is no count is a mean.
+    Answers to questions, which are in turns, have counts alone. What a record has of
+    scored texts shows it: expected steps and, at T = 0, alpha of fresh text. Else a
+    share of `tokens` that is no count is a mean.
     """
+    if "turns" in measured:
+        return "counts"
     if any(x is not None for x in measured.get("predicted_steps") or ()):
         return "rao_blackwell"
     if measured.get("alpha_fresh") is not None:

@@ -26,6 +26,7 @@ MARKED = {  # what stands behind a number, by its sign
 THEIRS = "the paper's models: "  # how labels begin
 PUBLISHED = "Published numbers of rows that were not run here"
 ERRORLESS = "the record has no error of this number"
+FEW_TIMES = "too few times for an interval"
 ALONE = "of a single text, so without an error"
 DIFFERS = "DIFFERS from the paper's rounding"
 EXACT = "token"  # Algorithm 1
@@ -314,17 +315,25 @@ def cells(
             else numbers.format_published(line)
         )
         ours = "" if line is None else format_measured(line, row.record, notes)
-        if name in errors and errorless(row, name):
-            ours += notes.mark(ALONE if is_of_one_text(row) else ERRORLESS)
+        if errorless(row, name) and (name in errors or had_few_times(row, name)):
+            ours += notes.mark(why_errorless(row, row.lines[name].quantity))
         found.append((published, ours))
     size = row.record["measured"].get("tokens")
     return [*found, ("", "" if size is None else str(size))]
 
 
-def is_of_one_text(row: Row) -> bool:
-    """Returns whether a row was measured on one text or recording."""
+def had_few_times(row: Row, column: str) -> bool:
+    """Returns whether the interval of a row's number was left out, because of too few
+    times."""
+    return f"{row.lines[column].quantity}_ci" in row.record["measured"]
+
+
+def why_errorless(row: Row, quantity: str) -> str:
+    """Returns why a number of a row has no error."""
     it = row.record["measured"]
-    return 1 in (it.get("recordings"), it.get("sequences"), it.get("texts"))
+    if 1 in (it.get("recordings"), it.get("sequences"), it.get("texts")):
+        return ALONE
+    return FEW_TIMES if f"{quantity}_ci" in it else ERRORLESS
 
 
 def errorless(row: Row, column: str) -> bool:

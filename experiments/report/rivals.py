@@ -4,7 +4,7 @@ for each engine.
 
 from collections.abc import Iterator
 
-from experiments.records.markup import interval, number
+from experiments.records.markup import interval
 from experiments.report.columns import Item, grid
 from experiments.report.typeset import Grid
 
@@ -46,7 +46,7 @@ def lines(it: Item) -> Iterator[dict]:
     best = min((x for k, x in times.items() if k.startswith("specjax")), default=None)
     for name, ms in sorted(times.items(), key=lambda pair: pair[1]):
         over = f"over_{name}"
-        like = ratio_text(it, over, name) if over in it else ""
+        like = interval(it[over], it[f"{over}_ci"]) if over in it else ""
         yield {
             "engine": name,
             "ms": f"{ms:.4g}",
@@ -65,12 +65,15 @@ def lines(it: Item) -> Iterator[dict]:
         yield blank | {"engine": name, "why": why}
 
 
-def ratio_text(it: Item, divisor: str, name: str) -> str:
-    """Returns a ratio, with its interval if there are enough times."""
-    times = it["seconds"][name]
-    if len(times) * len(times[0]) < FEW:
-        return number(it[divisor])
-    return interval(it[divisor], it[f"{divisor}_ci"])
+def few_times(it: Item) -> list[str]:
+    """Returns the names of the intervals and the errors of ratios for which there are
+    too few times."""
+    if "beside" not in it:
+        return []
+    times = it["seconds"].items()
+    few = [name for name, each in times if len(each) * len(each[0]) < FEW]
+    both = [f"over_{name}{end}" for name in few for end in ("_ci", "_se")]
+    return [name for name in both if name in it]
 
 
 def memory(it: Item, name: str) -> str:

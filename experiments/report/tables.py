@@ -42,8 +42,8 @@ PAGES = {  # what a page of several tables is called, and what it is about
 INDEX = (
     "Rendered from the records beside this file. `make site` builds the page index.html"
     " here, with a page behind it for each table. `make tables` also writes each table"
-    " as LaTeX (tables/) and every number as CSV: the published ones of rows that were"
-    " not run are there. A published number is never in a column of ours."
+    " as LaTeX (tables/) and every number as CSV. Published numbers of rows that cannot"
+    " be run here have a grid of their own on a page: none is in a column of ours."
 )
 
 

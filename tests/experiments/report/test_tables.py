@@ -303,6 +303,7 @@ def test_the_estimator_of_alpha_is_named_or_inferred():
         ({"predicted_steps": [None, None]}, "share kept"),
         ({"alpha_fresh": 0.4}, "mean beta"),
         ({"alpha_fresh": 0.4, "alpha_estimator": "counts"}, "share kept"),
+        ({"alpha": 0.5172, "turns": []}, "share kept"),  # answers to questions
         ({"alpha_estimator": "rao_blackwell"}, "mean beta"),
     ):
         assert estimators.name(timed | more, "alpha") == name
@@ -378,6 +379,17 @@ def test_a_number_without_an_error_has_a_footnote_where_others_have_one():
     rows["a, T = 0"].pop("speed_se")
     page = printed.print_table(made_table(*lines), made_records(**rows))
     assert page.notes == []  # no row has an error, as for a time that was read once
+
+
+def test_a_ratio_of_too_few_times_has_no_interval():
+    times = {"a": [[1.0, 2.0], [1.0, 2.0]], "b": [[1.0], [2.0]]}
+    it = {"beside": {}, "seconds": times, "over_a": 1.5, "over_b": 2.0}
+    it |= {"over_a_ci": (1.4, 1.6), "over_b_ci": (1.99, 2.01), "over_b_se": 0.01}
+    record = made_records(x=derived.update_record(it))
+    lines = [made_line("x", f"over_{name}", label=name) for name in "ab"]
+    page = printed.print_table(made_table(*lines), record)
+    assert [row[-1] for row in page.grids[0].rows] == ["1.5 [1.4, 1.6]", "2¹"]
+    assert page.notes == [printed.FEW_TIMES]
 
 
 def test_an_interval_is_found_by_its_name_and_a_deviation_is_no_error():
@@ -496,9 +508,20 @@ def test_markup_escapes_and_numbers_keep_four_digits():
     assert stack == r"\shortstack[r]{1.33 \\ {\tiny [1.2, 1.4]}}"
     assert markup.comma_separated(["a"], [["x, y"]]) == 'a\n"x, y"\n'
     assert markup.text_table(["a", "b"], [["ccc", ""]]) == "a    b\nccc\n"
-    numbers = (0.03456, 1.5306122, 12, None, 0.0, 9.8e-8, -2.2e-16, 142159.0, 2e7)
+    numbers = (
+        0.03456,
+        1.5306122,
+        12,
+        None,
+        0.0,
+        9.8e-8,
+        -2.2e-16,
+        142159.0,
+        2e7,
+        13824,
+    )
     shown = ["0.0346", "1.531", "12", "infinite", "0", "9.8e-08", "-2.2e-16"]
-    shown += ["142200", "2e+07"]
+    shown += ["142200", "2e+07", "13824"]
     assert [markup.number(x) for x in numbers] == shown
 
 
