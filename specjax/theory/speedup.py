@@ -111,9 +111,8 @@ def by_prompt(row: dict, values: np.ndarray) -> np.ndarray:
     count, prompts = values.shape[1], row.get("prompts", 1)
     if row.get("batch", 1) > 1 or not 1 < prompts < count:
         return values
-    sums = np.zeros((len(values), prompts))
-    np.add.at(sums, (slice(None), np.arange(count) % prompts), values)
-    return sums
+    owner = np.arange(count) % prompts
+    return np.array([np.bincount(owner, each) for each in values])
 
 
 def same_length(row: dict, tokens: np.ndarray, step_ms: np.ndarray) -> list[float]:
