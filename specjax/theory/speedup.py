@@ -111,8 +111,8 @@ def by_prompt(row: dict, values: np.ndarray) -> np.ndarray:
     count, prompts = values.shape[1], row.get("prompts", 1)
     if row.get("batch", 1) > 1 or not 1 < prompts < count:
         return values
-    places = [np.arange(prompt, count, prompts) for prompt in range(prompts)]
-    return np.stack([values[:, at].sum(axis=1) for at in places], axis=1)
+    owner = np.arange(count) % prompts
+    return np.array([np.bincount(owner, each) for each in values])
 
 
 def same_length(row: dict, tokens: np.ndarray, step_ms: np.ndarray) -> list[float]:
@@ -207,9 +207,7 @@ def predictions(row: dict) -> dict:
 
 
 def doubts(row: dict) -> list[str]:
-    """Returns warnings about the numbers of a walltime row, one line each: too few
-    texts to choose gamma on, or an overhead below 0. Records without `chosen_on` have
-    none."""
+    """Returns the reasons to doubt a row, one line each; [] for older records."""
     if "chosen_on" not in row:
         return []
     lines, many = [], row["texts"] + row["others"]
