@@ -2,8 +2,8 @@
 experiments.report.headline`.
 
 It stands between two comments and is made of the records in results; the rest of the
-file stays as it is. Its rows are pairs on their own tasks: a published pair first, and
-one that speculation makes slower.
+file stays as it is. Its rows are pairs on their own tasks. In the first both models are
+published ones; speculation makes the last one slower.
 """
 
 from experiments import catalogue
@@ -17,10 +17,10 @@ from experiments.report.typeset import Notes
 README = catalogue.ROOT / "README.md"
 BEGIN, END = "<!-- headline: rendered from results -->\n", "<!-- headline ends -->\n"
 At = tuple[str, str | int]  # folder and row; of Spec-Bench, the temperature
-SMOLLM2 = "SmolLM2-135M + copying, else a small draft"
+CODER = "Qwen2.5-Coder-1.5B + 0.5B"
 # Folder and row -> the pair and what it writes.
 ROWS: dict[At, tuple[str, str]] = {
-    ("spec_bench", 0): (SMOLLM2, "answers (Spec-Bench)"),
+    ("real_pair", 0): (CODER, "code and sums (Spec-Bench)"),
     ("spec_bench", 1): ("SmolLM2-135M + a small draft", "answers (Spec-Bench)"),
     ("table2", "small_t0_b1"): ("code_target + code_small", "Python"),
     ("table2", "ende_small_t0"): ("t5_target + t5_small", "German, from English"),
@@ -68,8 +68,8 @@ def find_record(results: Records, folder: str, row: str | int) -> dict | None:
     """Returns the record of a row; for Spec-Bench, a record of all tasks at a
     temperature.
     """
-    if folder == spec_bench.FOLDER:
-        return spec_bench.combine_tasks(results, row)
+    if isinstance(row, int):
+        return spec_bench.combine_tasks(results, row, folder)
     return results.get(folder, {}).get(row)
 
 
@@ -105,7 +105,7 @@ def note(results: Records, found: dict[At, dict], site: bool = False) -> str:
     if chip:
         gain = interval(*map(chip["measured"].get, ("speedup", "speedup_ci")))
         named = {"device": chip["provenance"]["device"]["kind"], "gain": gain}
-    whole = found.get((spec_bench.FOLDER, 0), found.get((spec_bench.FOLDER, 1)))
+    whole = [it["measured"] for (_, row), it in found.items() if isinstance(row, int)]
     return (
         environment()
         .get_template("headline.md")
@@ -113,7 +113,7 @@ def note(results: Records, found: dict[At, dict], site: bool = False) -> str:
             site=site,
             devices=", ".join(sorted(set(map(records.device, several)))),
             days=" to ".join(dict.fromkeys((days[0], days[-1]))),
-            real=whole and whole["measured"],
+            questions=[it["questions"] for it in whole],
             paper=catalogue.published_numbers("table2", "ende_small_t0"),
             chip=chip and named,
             counted=count(results),

@@ -1,6 +1,6 @@
-"""The row for all tasks of Spec-Bench, put together from the records of the tasks."""
+"""Rows for several tasks of Spec-Bench, put together from the records of the tasks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,19 +14,34 @@ WAYS = "alone", "drafted"
 WAY = "target", "draft", "temperature", "gamma", "rule"
 
 
-def combine_tasks(records: Records, heat: int) -> dict | None:
+# The tasks of another folder whose rows have the same form, drafted by one model.
+CODER, CODER_TASKS = "real_pair", ("coding", "math")
+
+
+def combine_tasks(
+    records: Records, temperature: int, folder: str = FOLDER
+) -> dict | None:
     """Returns a record of all tasks at a temperature, dated as the first of them; None
     if none was measured.
 
-    Every question has the same weight, whatever its task.
+    folder: FOLDER, or CODER, of which the tasks are CODER_TASKS.
     """
+    ending = f"_t{temperature}"
+    wanted = {f"{task}{ending}" for task in CODER_TASKS}
     rows = [
         record
-        for name, record in sorted(records.get(FOLDER, {}).items())
-        if name.endswith(f"_t{heat}")
+        for name, record in sorted(records.get(folder, {}).items())
+        if (name.endswith(ending) if folder == FOLDER else name in wanted)
     ]
-    if not rows:
-        return None
+    return combine(rows) if rows else None
+
+
+def combine(rows: Sequence[dict]) -> dict:
+    """Returns a record of all tasks that these records measured, dated as the first of
+    them.
+
+    Every question has the same weight, whatever its task.
+    """
     each = [record["measured"] for record in rows]
     speeds = {
         way: np.concatenate([question_rates(it, way) for it in each]) for way in WAYS
@@ -86,8 +101,8 @@ def details(records: Records) -> list[Grid]:
     tasks."""
 
     def items() -> Iterator[dict]:
-        for heat in (0, 1):
-            if (record := combine_tasks(records, heat)) is not None:
+        for temperature in (0, 1):
+            if (record := combine_tasks(records, temperature)) is not None:
                 yield record["measured"]
 
     return grid("spec_bench", items())

@@ -2,7 +2,7 @@
 
 import copy
 
-from experiments.report import runs
+from experiments.report import headline, runs, spec_bench
 
 RECORD = {
     "measured": {
@@ -43,3 +43,34 @@ def test_all_runs_are_those_of_the_same_pair_in_the_same_way():
     results["d"] = {"r": change_products(best_speedup=2.5)}
     assert runs.median_record(results, RECORD) == results["d"]["r"]
     assert runs.median_record({}, RECORD) == RECORD
+
+
+def measured_task(draft, seconds):
+    """Returns a record of two questions of 10 tokens, which take so long alone and with
+    a draft."""
+    alone, drafted = seconds
+    turn = {"lengths": [4, 6], "accepted": [3, 2], "tested": [4, 4]}
+    turn |= {"tokens": {"alone": 10, "drafted": 10}}
+    turn |= {"seconds": {"alone": [alone], "drafted": [drafted]}}
+    it = {
+        "target": "t",
+        "draft": draft,
+        "temperature": 0.0,
+        "gamma": 4,
+        "rule": "token",
+    }
+    it |= {"turns": [turn | {"id": i} for i in (1, 2)], "repeated": 0.0}
+    it |= {"calls": 4, "tokens_per_call": 5.0, "speed_by_calls": 2.0}
+    return {"measured": it, "provenance": {"date": "2026-11-29"}}
+
+
+def test_tasks_of_the_published_pair_are_put_together_without_those_of_copying():
+    rows = {"coding_t0": measured_task("d", (2.0, 1.0))}
+    rows |= {"math_t0": measured_task("d", (2.0, 1.0))}
+    rows |= {"coding_copied_t0": measured_task("copying", (1.0, 2.0))}
+    rows |= {"coding_t1": measured_task("d", (1.0, 2.0)), "walltime_t0": {}}
+    at = (spec_bench.CODER, 0)
+    it = headline.find_record({spec_bench.CODER: rows}, *at)["measured"]
+    assert (it["best_speedup"], it["questions"], it["tasks"]) == (2.0, 4, 2)
+    assert it["alpha"] == 5 / 8 and at in headline.ROWS
+    assert headline.find_record({}, *at) is None
