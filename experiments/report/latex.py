@@ -228,7 +228,7 @@ def tabular(grid: Grid) -> str:
     lines are level with the cells."""
     room = max(name_width(grid), LEAST)
 
-    def named(text: str) -> str:
+    def name_box(text: str) -> str:
         name = cell(text)
         if text_width(text) <= room:
             return name
@@ -236,7 +236,7 @@ def tabular(grid: Grid) -> str:
 
     sides = "l" + typeset.alignments(grid)[1:]
     body = "".join(
-        f"{' & '.join([named(first), *map(cell, rest)])} \\\\[{APART_ROWS}pt]\n"
+        f"{' & '.join([name_box(first), *map(cell, rest)])} \\\\[{APART_ROWS}pt]\n"
         for first, *rest in grid.rows
     )
     return (

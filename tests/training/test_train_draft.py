@@ -104,8 +104,9 @@ def test_heads_of_medusa_are_compared_with_the_law_that_they_say(tmp_path):
 
 
 def test_held_out_alpha_is_a_bound_with_the_number_of_its_tokens():
-    """Of 6 ids the 2 most likely are kept: the draft puts the rest of its probability
-    on an id that the target nearly excludes, which the classes do not show."""
+    """The classes are the 2 most likely of 6 ids, and all others as one: the draft puts
+    the rest of its probability on an id that the target nearly excludes, which the
+    classes do not show."""
     p = np.array([0.5, 0.2, 0.1, 0.1, 0.099, 0.001])
     q = np.array([0.4, 0.1, 0.0, 0.0, 0.0, 0.5]) + 1e-9
     tokens, ids = np.zeros((2, 4), int), np.tile([0, 1], (2, 3, 1))

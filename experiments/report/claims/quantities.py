@@ -211,8 +211,8 @@ def reduction_error(it: dict, method: str) -> float:
     baseline with the same filter, which was timed as well."""
     base = "baseline_top50" if method.endswith("_top50") else "baseline"
     share = 1 - it[f"step_reduction_{method}"] / 100  # of the baseline's time
-    errors = time_error(it, method), share * time_error(it, base)
-    return 100 * math.hypot(*errors) / it[f"us_{base}"]
+    error = math.hypot(time_error(it, method), share * time_error(it, base))
+    return 100 * error / it[f"us_{base}"]
 
 
 MEASURED = ("exact", "sigmoid_1e4")

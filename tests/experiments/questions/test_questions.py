@@ -158,8 +158,8 @@ def test_a_fault_is_seen_and_an_exact_run_is_not(fault):
 
 
 def test_an_order_has_each_text_once():
-    """One text of twenty holds a token that p excludes: every order ends in an alarm
-    there. Texts drawn with replacement would lack it in a third of the orders."""
+    """Every order ends in an alarm at the one text of twenty that holds a token which p
+    excludes. Texts drawn with replacement would lack it in a third of the orders."""
     texts, each = 20, 5
     sequence = np.repeat(np.arange(texts), each)
     steps = audit.Steps(

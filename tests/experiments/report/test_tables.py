@@ -57,7 +57,7 @@ def committed():
 
 
 @pytest.fixture(scope="module")
-def made(committed):
+def new_files(committed):
     """The files that are made of the committed records.
 
     Certificates are left out, which take a minute; which settings of rows have changed
@@ -78,9 +78,9 @@ def made(committed):
         return tables.texts(tables.collect(RESULTS, laws=laws.compute(CLOSED_FORM)))
 
 
-def test_committed_pages_are_what_the_records_say(committed, made):
+def test_committed_pages_are_what_the_records_say(committed, new_files):
     for name, text in committed.items():
-        assert made[f"{name}.md"] == text, f"render {name}.md again"
+        assert new_files[f"{name}.md"] == text, f"render {name}.md again"
         check_page(text)
 
 
@@ -195,10 +195,10 @@ def test_tables_fit_a_column_of_a_paper():
         )
 
 
-def test_every_table_of_latex_is_well_formed(made):
+def test_every_table_of_latex_is_well_formed(new_files):
     """pdflatex reads ASCII alone here; every row has as many cells as its table has
     columns, and no special character stands for itself."""
-    texts = {name: x for name, x in made.items() if name.endswith(".tex")}
+    texts = {name: x for name, x in new_files.items() if name.endswith(".tex")}
     assert len(texts) > 40
     for name, text in texts.items():
         assert text.isascii(), (name, re.findall(r"[^\x00-\x7f]", text))
