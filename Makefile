@@ -66,7 +66,7 @@ bench: $(BENCH)
 
 # What `make bench` does without them: each compiles or downloads for minutes.
 bench-llama-cpp: $(BENCH)
-	$(INSTALL) --editable '.[llama_cpp]'
+	$(INSTALL) --editable '.[llama-cpp]'
 
 bench-openvino: .venv-openvino/bin/optimum-cli
 

@@ -81,7 +81,7 @@ setup(
         # Reference modules of heads; of an older transformers than all else.
         "speculators": SPECULATORS,
         # Compiled for ten minutes, where there is a compiler.
-        "llama_cpp": ["llama-cpp-python>=0.3.16", "gguf>=0.17"],
+        "llama-cpp": ["llama-cpp-python>=0.3.16", "gguf>=0.17"],
         # Converts for openvino-genai; of an older transformers than all else.
         "openvino": ["torch>=2.6", "optimum-intel>=1.27", "openvino-tokenizers"],
         # Compilers for GPUs and TPUs that are not there; what they make is pinned.

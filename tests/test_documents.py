@@ -83,6 +83,17 @@ def test_what_is_to_be_made_or_installed_is_there():
             assert f'"{extra}":' in setup, line
 
 
+def test_extras_of_the_makefile_are_found_by_any_pip():
+    makefile, setup = ((ROOT / name).read_text() for name in ("Makefile", "setup.py"))
+    named = re.findall(r"\.\[([\w,-]+)\]", makefile)
+    extras = {extra for names in named for extra in names.split(",")}
+    assert {"test", "llama-cpp"} <= extras
+    for extra in extras:
+        assert f'"{extra}":' in setup, extra
+        # A wheel's metadata has no "_" in it, which pip before 23.3 does not expect.
+        assert "_" not in extra
+
+
 def test_rows_that_are_named_are_there():
     text = "".join(map(Path.read_text, PAGES))
     named = re.findall(r"gin_configs/[\w/]+\.gin(?::\w+)?", text)

@@ -1,8 +1,13 @@
-"""The spread of a pair's speed over all of its records."""
+"""The spread of a pair's speed over all of its records.
+
+A row is measured again at another hour by `python -m experiments.run --out
+results/runs/NAME FILE.gin:ROW`: a folder for each run.
+"""
 
 from collections.abc import Mapping
 
 from experiments.records.table import Records
+from experiments.report import spec_bench
 from specjax.measure.texts import CUTS
 
 
@@ -18,7 +23,7 @@ def spread(results: Records, record: dict) -> str:
 def median_record(results: Records, record: dict) -> dict:
     """Returns the record of a pair whose speed is the median of all, the lower of two
     in the middle."""
-    every = [each for rows in results.values() for each in rows.values()]
+    every = all_records(results)
     found = [each for each in every if same_setup(each, record)] or [record]
     found.sort(key=lambda each: record_speed(each["measured"]) or 0)
     return found[(len(found) - 1) // 2]
@@ -31,10 +36,20 @@ def speeds(results: Records, record: dict) -> list[float]:
     policy and batch, each at its best gamma. They differ in the machine, the day and
     the texts.
     """
-    every = [each for rows in results.values() for each in rows.values()]
+    every = all_records(results)
     found = [each["measured"] for each in every if same_setup(each, record)]
     known = map(record_speed, found or [record["measured"]])
     return sorted(x for x in known if x is not None)
+
+
+def all_records(results: Records) -> list[dict]:
+    """Returns every record, and one of all tasks for each run of Spec-Bench."""
+    found = [each for rows in results.values() for each in rows.values()]
+    for folder in results:
+        if folder.rpartition("/")[2] in spec_bench.FOLDERS:
+            whole = (spec_bench.combine_tasks(results, heat, folder) for heat in (0, 1))
+            found += [record for record in whole if record is not None]
+    return found
 
 
 def same_setup(record: dict, other: dict) -> bool:
@@ -53,7 +68,7 @@ def setup_key(record: dict) -> tuple:
     models = str(it.get("target")), str(it.get("draft"))
     rule, policy = it.get("rule", "token"), it.get("policy", "none")
     task, batch = it.get("task") or it.get("group"), it.get("batch", 1)
-    texts = (it.get(key) for key in ("new_tokens", "ends", *CUTS))
+    texts = (it.get(key) for key in ("tasks", "new_tokens", "ends", *CUTS))
     return *models, task, *texts, it.get("temperature"), rule, policy, batch
 
 

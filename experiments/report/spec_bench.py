@@ -16,6 +16,7 @@ WAY = "target", "draft", "temperature", "gamma", "rule"
 
 # The tasks of another folder whose rows have the same form, drafted by one model.
 CODER, CODER_TASKS = "real_pair", ("coding", "math")
+FOLDERS = FOLDER, CODER
 
 
 def combine_tasks(
@@ -24,14 +25,15 @@ def combine_tasks(
     """Returns a record of all tasks at a temperature, dated as the first of them; None
     if none was measured.
 
-    folder: FOLDER, or CODER, of which the tasks are CODER_TASKS.
+    folder: FOLDER, or CODER, of which the tasks are CODER_TASKS; or one of a further
+      run (`tables.collect`).
     """
     ending = f"_t{temperature}"
     wanted = {f"{task}{ending}" for task in CODER_TASKS}
     rows = [
         record
         for name, record in sorted(records.get(folder, {}).items())
-        if (name.endswith(ending) if folder == FOLDER else name in wanted)
+        if (name.endswith(ending) if folder.endswith(FOLDER) else name in wanted)
     ]
     return combine(rows) if rows else None
 

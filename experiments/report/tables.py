@@ -52,13 +52,19 @@ def collect(
 ) -> Records:
     """Returns the latest record of each row of each file.
 
+    The files of a further run (runs/NAME/FILE.jsonl) have the key NAME/FILE.
+
     Args:
         earlier: a folder whose records replace rows that this one does not have; they
             are marked.
         laws: records of laws, which no folder has (`experiments.report.laws`).
     """
-    files = sorted(folder.glob("*.jsonl"))
-    results = {path.stem: records.latest_records(jsonl.read(path)) for path in files}
+    files = {path.stem: path for path in sorted(folder.glob("*.jsonl"))}
+    for path in sorted(folder.glob("runs/*/*.jsonl")):
+        files[f"{path.parent.name}/{path.stem}"] = path
+    results = {
+        key: records.latest_records(jsonl.read(path)) for key, path in files.items()
+    }
     for record in (record for rows in results.values() for record in rows.values()):
         measured = walltime.update_record(record["measured"])
         measured = kernel_times.update_record(measured)

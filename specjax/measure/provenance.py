@@ -145,10 +145,13 @@ def check_clean(out: Path) -> None:
     """Raises ValueError where a measurement made now may not enter the folder `out`.
 
     Raises:
-      ValueError: `out` is the results of this checkout, and files other than results
-        differ from its commit, so that no commit would name what was measured.
+      ValueError: `out` is the results of this checkout, or of a further run of them
+        (results/runs/NAME), and files other than results differ from its commit, so
+        that no commit would name what was measured.
     """
-    if out.resolve() == HOME / "results" and commit()["dirty"]:
+    results, out = HOME / "results", out.resolve()
+    kept = out == results or out.is_relative_to(results / "runs")
+    if kept and commit()["dirty"]:
         raise ValueError(
             "the checkout has changes that no commit holds, and results/ takes records"
             " of commits alone: commit or stash them, or write elsewhere with --out"

@@ -176,8 +176,10 @@ def test_results_take_records_of_commits_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "HOME", tmp_path)
     monkeypatch.setattr(provenance, "commit", lambda: {"commit": "a", "dirty": True})
     provenance.check_clean(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match=r"no commit holds.*--out"):
-        provenance.check_clean(tmp_path / "results" / ".." / "results")
+    provenance.check_clean(tmp_path / "results" / "quick")
+    for folder in ("results/../results", "results/runs/noon"):
+        with pytest.raises(ValueError, match=r"no commit holds.*--out"):
+            provenance.check_clean(tmp_path / folder)
     monkeypatch.setattr(provenance, "commit", lambda: {"commit": "a", "dirty": False})
     provenance.check_clean(tmp_path / "results")
 
