@@ -4,7 +4,7 @@ It is Algorithm 1 of Leviathan et al. (2023), in its own symbols. Axes: B rows, 
 gamma, L buffer, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +33,8 @@ from specjax.types import (
     Verifier,
 )
 from specjax.verifiers import token
+
+Scored = tuple[Law, Any, Hidden | None]  # a law, the target's cache, hidden states
 
 
 class Decoder(NamedTuple):
@@ -210,7 +212,7 @@ def score(
     read: ReadLaw = probs.standardize,
     parent: Array | None = None,
     read_hidden: ReadHidden | None = None,
-) -> tuple[Law, Any, Hidden | None]:
+) -> Scored:
     """Returns the target's law [B, G + 1] after the last committed and drafted tokens.
 
     read: (logits, Sampling) -> Law. parent: for drafts that are trees, as in `Draft`.
@@ -236,7 +238,7 @@ def score_as_needed(
     read: ReadLaw,
     widths: tuple[int, ...] = (),
     read_hidden: ReadHidden | None = None,
-) -> tuple[Law, Any, Hidden | None]:
+) -> Scored:
     """Returns `score` of only as many drafted tokens as the longest draft of the batch
     has.
 
@@ -257,14 +259,14 @@ def score_as_needed(
             read_hidden=read_hidden,
         )
 
-    def call_of_width(width: int) -> Callable[[Array], tuple[Law, Any, Hidden | None]]:
-        def call(drafted: Array) -> tuple[Law, Any, Hidden | None]:
+    def call_of_width(width: int) -> Callable[[Any], Scored]:
+        def call(cache: Any) -> Scored:
             law, cache, hidden = score(
                 target,
                 params,
                 request,
-                state,
-                drafted[:, :width],
+                state._replace(target_cache=cache),
+                draft.tokens[:, :width],
                 read=read,
                 read_hidden=read_hidden,
             )
@@ -280,7 +282,30 @@ def score_as_needed(
 
     every = [*widths, gamma]
     least = jnp.searchsorted(jnp.array(every), jnp.max(draft.num))
-    return jax.lax.switch(least, list(map(call_of_width, every)), draft.tokens)
+    return run_one(list(map(call_of_width, every)), least, state.target_cache)
+
+
+def run_one(
+    calls: Sequence[Callable[[Any], Scored]], chosen: Array, cache: Any
+) -> Scored:
+    """Returns the result of one of the calls, without copying the cache.
+
+    XLA copies a cache that a branch of a conditional changes, but a loop changes it in
+    place. So each call is a loop, of one round for the chosen one and of none for the
+    others.
+    """
+    law, _, hidden = jax.eval_shape(calls[-1], cache)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (law, hidden))
+    scored = nothing[0], cache, nothing[1]
+    for i, call in enumerate(calls):
+
+        def body(carry: tuple[Array, Scored], call: Callable = call) -> Any:
+            return jnp.bool(False), call(carry[1][1])
+
+        _, scored = jax.lax.while_loop(
+            lambda carry: carry[0], body, (chosen == i, scored)
+        )
+    return scored
 
 
 def has_ended(request: Request, state: State) -> Array:

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import native
+from specjax import generate, native
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import lowering
 from specjax.models.cache import KeyValues
 from specjax.models.lowering import _write_at_once, _write_by_row
-from tests.support import slow
+from tests.support import drafter_cases, slow, tiny
 from tests.support.model_cases import (
     GPT,
     MODULES,
@@ -118,6 +119,25 @@ def test_decoding_on_a_cpu_does_not_copy_its_caches(case):
     for part in [case.own(cache), *([cache.read] if case.encodes else [])]:
         count, entered = copies(program, part)
         assert count <= entered
+
+
+IN_STEPS = "renewal", "autoregressive", "tree_grown", "copying_else", "hierarchy"
+
+
+@pytest.mark.parametrize("name", slow.mark_slow_after(1, IN_STEPS))
+def test_steps_do_not_copy_the_caches_of_a_pair(name):
+    """Each width that a policy's draft may have is a loop of its own, not the branch of
+    a conditional, which would copy the target's cache in every step."""
+    (case,) = (case for case in drafter_cases.CASES if case.name == name)
+    world = tiny.transformers()
+    decoder, params = case.decoder(world, 4), case.params(world)
+    prompt = make_prompt([[1, 2, 3]])
+    request = make_request(jax.random.key(0), prompt, 8, make_sampling(1, 0.0))
+    state = generate.prefill(decoder, params, prompt, slots=37)
+    loop = jax.jit(generate.build_rest(decoder)).lower(params, request, state)
+    count, entered = copies(loop.compile().as_text(), state.target_cache)
+    whole = len(jax.tree.leaves(state.draft_cache)) + entered
+    assert count <= whole  # those at the start of the program
 
 
 def test_written_at_once_a_cpu_copies_its_cache(monkeypatch):
