@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specjax import drafts, policies, verifiers, zoo
+from specjax import drafts, native, policies, verifiers, zoo
 from specjax.exactness import small_drafts
 from specjax.measure import provenance
 from tests.golden import runs
@@ -45,17 +45,36 @@ LATER = tuple(name for name in CASES if name not in BRIEF)
 NAMES = slow.mark_slow_unless(lambda name: name in BRIEF, CASES)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def memory_is_freed():
-    yield
+def forget():
     for cached in (runs.model, runs.pair, runs.program):
         cached.cache_clear()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def memory_is_freed():
+    yield
+    forget()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_texts_are_those_that_were_recorded(name):
+    check(name, run(name, BRIEF if name in BRIEF else LATER))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["code_token", "t5_token", "llama_token", "gemma2_block", "speech_token"]
+)
+def test_the_texts_are_the_same_without_native_operations(name):
+    forget()
+    with native.products(native.XLA):
+        got = run(name, (name,))
+    forget()
+    check(name, got)
+
+
+def check(name, got):
     wanted = json.loads((FOLDER / f"{name}.json").read_text())
-    got = run(name, BRIEF if name in BRIEF else LATER)
     for key in ("alpha", "scores"):
         assert np.allclose(got.pop(key, 0), wanted.pop(key, 0), rtol=0, atol=NEAR)
     assert got == wanted
