@@ -109,6 +109,7 @@ ROOMS = {
     "experiments.beams": (*ROWS, *specjax_modules("beam speech")),
     "experiments.masks": ROWS,
     "experiments.starts": (*ROWS, "specjax"),
+    "experiments.peak": (*ROWS, "specjax.native"),
     "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.questions": (*ROWS, "specjax.exactness"),

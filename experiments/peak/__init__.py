@@ -1,0 +1,1 @@
+"""The arithmetic of native products, over what the processor can do in registers."""
