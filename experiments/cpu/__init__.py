@@ -1,1 +1,1 @@
-"""Where the time of a call goes on a CPU."""
+"""Where the time of a token goes on a CPU, and how near to its peak products are."""

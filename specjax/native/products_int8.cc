@@ -20,12 +20,15 @@ constexpr int64_t kAtOnce = kBytes / 2;
 typedef int8_t Read __attribute__((vector_size(kAtOnce), aligned(1), may_alias));
 typedef int16_t Pairs __attribute__((vector_size(kBytes)));
 
-// GCC makes five instructions of what is one.
+// By intrinsics, as GCC makes five instructions of what is one.
 inline Pairs Widened(const Whole* p) {
 #if defined(__AVX512BW__)
   return (Pairs)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)p));
-#endif
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+  return (Pairs)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p));
+#else
   return __builtin_convertvector(*reinterpret_cast<const Read*>(p), Pairs);
+#endif
 }
 
 // sums + x w: each lane takes a pair of products, so that the order does not matter.
@@ -34,6 +37,8 @@ inline Wide AddProducts(Wide sums, const Level* x, Pairs w) {
   std::memcpy(&a, x, sizeof a);
 #if defined(__AVX512VNNI__)
   return (Wide)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)a, (__m512i)w);
+#elif defined(__AVXVNNI__) && !defined(__AVX512F__)
+  return (Wide)_mm256_dpwssd_avx_epi32((__m256i)sums, (__m256i)a, (__m256i)w);
 #elif defined(__AVX512BW__)
   return sums + (Wide)_mm512_madd_epi16((__m512i)a, (__m512i)w);
 #elif defined(__AVX2__) && !defined(__AVX512F__)

@@ -4,8 +4,8 @@
 // times a scale of their slot, by which scores and weights are multiplied instead.
 //
 // Of a query the k-th slot that it sees is the k-th term of its sums, whichever slot that
-// is: the tokens of a tree get the numbers that they would get in a chain. A task is a
-// head of a text.
+// is, and those of a ring are counted from its oldest on: the tokens of a tree get the
+// numbers that they would get in a chain. A task is a head of a text.
 
 #include <cmath>
 #include <limits>
@@ -18,28 +18,44 @@ namespace {
 constexpr int kQueries = 4;  // at a time
 constexpr int kVectors = kRegisters == 32 ? 4 : 2;  // of slots or of features, with them
 
-// The slots that a query sees: the first `prefix` ones, and others in order.
+// The slots that a query sees, by position: the first `prefix` ones, and others. They lie
+// from slot `from` on and before `to`. turns: whether slots of a ring's end come before
+// those of its beginning.
 struct Seen {
-  int64_t prefix;
+  int64_t prefix, from, to;
+  bool turns;
   std::vector<int32_t> others;
   int64_t Count() const { return prefix + others.size(); }
 };
 
-void Look(const uint8_t* mask, int64_t S, Seen& seen) {
-  seen.others.clear();
+// Adds the visible slots from `from` on and before `to`.
+void AddSlots(const uint8_t* mask, int64_t from, int64_t to, std::vector<int32_t>& slots) {
+  for (int64_t s = from; s < to; ++s) {
+    uint64_t eight = 0;
+    while (s + 8 <= to && (std::memcpy(&eight, mask + s, 8), !eight)) s += 8;
+    if (s < to && mask[s]) slots.push_back(s);
+  }
+}
+
+// oldest: the slot of the first position; after the last slot comes the first.
+void Look(const uint8_t* mask, int64_t oldest, int64_t S, Seen& seen) {
+  std::vector<int32_t>& others = seen.others;
+  others.clear();
+  if (oldest) AddSlots(mask, oldest, S, others);
+  const int64_t older = others.size(), end = oldest ? oldest : S;
   seen.prefix = 0;
-  while (seen.prefix + 8 <= S) {
+  while (!older && seen.prefix + 8 <= end) {
     uint64_t eight;
     std::memcpy(&eight, mask + seen.prefix, 8);
     if (eight != 0x0101010101010101u) break;
     seen.prefix += 8;
   }
-  while (seen.prefix < S && mask[seen.prefix]) ++seen.prefix;
-  for (int64_t s = seen.prefix; s < S; ++s) {
-    uint64_t eight = 0;
-    while (s + 8 <= S && (std::memcpy(&eight, mask + s, 8), !eight)) s += 8;
-    if (s < S && mask[s]) seen.others.push_back(s);
-  }
+  while (!older && seen.prefix < end && mask[seen.prefix]) ++seen.prefix;
+  AddSlots(mask, seen.prefix, end, others);
+  const int64_t count = others.size();
+  seen.turns = older && older < count;
+  seen.from = seen.prefix || !count ? 0 : others[seen.turns ? older : 0];
+  seen.to = count ? others[seen.turns ? older - 1 : count - 1] + 1 : seen.prefix;
 }
 
 // From the scores of a query to those of the next.
@@ -125,9 +141,15 @@ void ScaleWeights(float* weights, const Seen& seen, const float* scales) {
   int64_t k = seen.prefix;
   if (bias)  // where it is read, before slots are moved together
     for (int64_t s = 0; s < seen.prefix; ++s) scores[s] = scores[s] * scale + bias[s];
-  for (const int32_t s : seen.others) {
-    scores[k++] = bias ? scores[s] * scale + bias[s] : scores[s];
+  Scratch scratch;
+  const float* of_slots = scores;
+  if (seen.turns) {  // moved, the first ones would lie where others are read
+    float* copy = scratch.Take(seen.to);
+    std::copy_n(scores, seen.to, copy);
+    of_slots = copy;
   }
+  for (const int32_t s : seen.others)
+    scores[k++] = bias ? of_slots[s] * scale + bias[s] : of_slots[s];
   const float none = -std::numeric_limits<float>::infinity();
   const int64_t end = (count + kLanes - 1) / kLanes * kLanes;
   std::fill(scores + count, scores + end, none);
@@ -233,9 +255,8 @@ void AttendRows(int M, const float* q, const Cached<T>& cache, const Seen* seen,
   for (int m = 0; m < M; ++m) {
     together = std::min(together, seen[m].prefix);
     if (!seen[m].Count()) continue;
-    const bool any = !seen[m].others.empty();
-    from = std::min<int64_t>(from, seen[m].prefix ? 0 : seen[m].others.front());
-    to = std::max<int64_t>(to, any ? seen[m].others.back() + 1 : seen[m].prefix);
+    from = std::min(from, seen[m].from);
+    to = std::max(to, seen[m].to);
   }
   Score(M, q, keys, scores, of.D, of.S, stride, from, to);
   float sums[kQueries];
@@ -254,9 +275,8 @@ void AttendRows(int M, const float* q, const Cached<T>& cache, const Seen* seen,
     Mix(1, weights, 0, values, row, of.D, together, seen[m].prefix);
     for (size_t i = 0, end; i < others.size(); i = end) {  // slots in a row together
       for (end = i + 1; end < others.size() && others[end] == others[end - 1] + 1;) ++end;
-      const int64_t k = seen[m].prefix + i;
-      const T* of_term = values + (others[i] - k) * of.D;
-      Mix(1, weights, 0, of_term, row, of.D, k, k + int64_t(end - i));
+      const float* of_slots = weights + seen[m].prefix + i;
+      Mix(1, of_slots, 0, values + others[i] * of.D, row, of.D, 0, end - i);
     }
     for (int64_t d = 0; d < of.D; ++d) row[d] = row[d] / sums[m];
   }
@@ -338,7 +358,7 @@ void AttendHead(int64_t b, int64_t h, const float* q, const Preparation& prepare
   }
   const int64_t text = b * of.K + h / (of.H / of.K);
   const Cached<T> cache = ReadCache<T>(of, text);
-  if (of.masks > 1) seen += b * of.T;
+  if (of.masks > 1 || of.ring) seen += b * of.T;
   if (bias) bias += ((of.biases > 1 ? b : 0) * of.H + h) * of.T * of.S;
   for (int64_t t = 0; t < of.T; t += kQueries) {
     const int count = std::min<int64_t>(kQueries, of.T - t);
@@ -368,13 +388,16 @@ void Attend(int threads, const Attention& of, const Array& mixed) {
   if (k) write(k, v, prepare, k_scale, of);
   static thread_local std::vector<Seen> kept;
   std::vector<Seen>& seen = kept;
-  seen.resize(std::max<size_t>(seen.size(), of.masks * of.T));
+  const int64_t texts = of.ring ? of.B : of.masks;
+  seen.resize(std::max<size_t>(seen.size(), texts * of.T));
   int64_t work = 0;
-  for (int64_t i = 0; i < of.masks * of.T; ++i) {
-    Look(of.mask + i * of.S, of.S, seen[i]);
+  for (int64_t i = 0; i < texts * of.T; ++i) {
+    const int64_t row = of.masks > 1 ? i : i % of.T;
+    const int64_t oldest = of.ring ? (of.start[i / of.T] + of.T) % of.S : 0;
+    Look(of.mask + row * of.S, oldest, of.S, seen[i]);
     work += seen[i].Count();
   }
-  work *= of.H * of.D * (of.B / of.masks);
+  work *= of.H * of.D * (of.B / texts);
   const auto attend = of.key_scales  ? &AttendHead<Whole>
                       : of.keys.half ? &AttendHead<uint16_t>
                                      : &AttendHead<float>;

@@ -1,5 +1,6 @@
 // Vectors of numbers, as wide as the processor's, and how they are read and added. They
-// are those of GCC and Clang; there are no intrinsics.
+// are those of GCC and Clang. Where GCC makes several instructions of what the processor
+// has one for, a builtin of GCC names it: <immintrin.h> would take 0.7 s in every unit.
 
 #ifndef SPECJAX_VECTORS_H_
 #define SPECJAX_VECTORS_H_
@@ -33,17 +34,42 @@ struct Whole {
   int8_t number;
 };
 
+// kLanes numbers of 16 or eight bits as numbers of 32 bits.
+#if defined(__AVX2__) && !defined(__clang__)
+typedef int16_t OfHalves __attribute__((vector_size(kBytes / 2)));
+typedef char OfBytes __attribute__((vector_size(16)));
+
+inline Words Widened(const Halves* p) {
+  const auto halves = (OfHalves)*p;
+#if defined(__AVX512F__)
+  return (Words)__builtin_ia32_pmovzxwd512_mask(halves, Wide{}, -1);
+#else
+  return (Words)__builtin_ia32_pmovzxwd256(halves);
+#endif
+}
+inline Wide Widened(const Bytes* p) {
+#if defined(__AVX512F__)
+  return (Wide)__builtin_ia32_pmovsxbd512_mask((OfBytes)*p, Wide{}, -1);
+#else
+  typedef int64_t Two __attribute__((vector_size(16)));  // eight bytes, and eight unused
+  return (Wide)__builtin_ia32_pmovsxbd256((OfBytes)Two{(int64_t)*p, 0});
+#endif
+}
+#else
+inline Words Widened(const Halves* p) { return __builtin_convertvector(*p, Words); }
+// Twice as wide at a time: of four times GCC makes single numbers.
+inline Wide Widened(const Bytes* p) {
+  return __builtin_convertvector(__builtin_convertvector(*p, Shorts), Wide);
+}
+#endif
+
 // kLanes numbers as floats. A bfloat16 is the upper half of a float.
 inline Floats Load(const float* p) { return *reinterpret_cast<const Floats*>(p); }
 inline Floats Load(const uint16_t* p) {
-  const Halves halves = *reinterpret_cast<const Halves*>(p);
-  return reinterpret_cast<Floats>(__builtin_convertvector(halves, Words) << 16);
+  return (Floats)(Widened(reinterpret_cast<const Halves*>(p)) << 16);
 }
-// Twice as wide at a time: of four times GCC makes single numbers.
 inline Floats Load(const Whole* p) {
-  const Bytes bytes = *reinterpret_cast<const Bytes*>(p);
-  const Shorts shorts = __builtin_convertvector(bytes, Shorts);
-  return __builtin_convertvector(__builtin_convertvector(shorts, Wide), Floats);
+  return __builtin_convertvector(Widened(reinterpret_cast<const Bytes*>(p)), Floats);
 }
 
 inline float One(const float* p) { return *p; }
