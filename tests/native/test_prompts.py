@@ -10,7 +10,7 @@ from specjax.drafters import autoregressive, nothing
 from specjax.inputs import make_prompt
 from specjax.models import families, few_rows, gpt, llama
 from specjax.step import Decoder
-from specjax.types import Params
+from specjax.types import Params, Prompt
 from tests.support import tiny
 from tests.support.model_cases import weights, write_greedy
 
@@ -69,3 +69,25 @@ def test_greedy_texts_after_a_long_prompt_do_not_depend_on_gamma(family, kind):
     ]
     for text in texts[1:]:
         np.testing.assert_array_equal(text.tokens, texts[0].tokens)
+
+
+def test_greedy_texts_of_a_batch_of_eight_are_those_of_each_alone():
+    """A step of eight texts has 40 rows with gamma = 4, and 48 with gamma = 5."""
+    model, params = make_model("llama", None)
+    drafts = jax.tree.map(lambda x: x * 1.01 + 0.003, params)
+    random = np.random.default_rng(2)
+    prompt = make_prompt([random.integers(1, V, 2 + i % 5).tolist() for i in range(8)])
+    alone = [
+        write_greedy(Decoder(model), Params(params), prompt_of(prompt, i), new=16)
+        for i in range(8)
+    ]
+    for gamma in 4, 5:
+        assert 8 * (gamma + 1) <= few_rows.MOST
+        decoder = Decoder(model, autoregressive.build(model, gamma))
+        texts = write_greedy(decoder, Params(params, drafts), prompt, new=16)
+        for row, text in zip(texts.tokens, alone, strict=True):
+            np.testing.assert_array_equal(row, text.tokens[0])
+
+
+def prompt_of(prompt: Prompt, row: int) -> Prompt:
+    return jax.tree.map(lambda x: x[row : row + 1], prompt)
