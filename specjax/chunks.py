@@ -47,6 +47,34 @@ def prefill(
     return read_in_portions(reader, tokens).apply(params, prompt.tokens, zero, cache)[1]
 
 
+def first_slots(model: Model, params: Any, prompt: Prompt, cache: Any) -> Any:
+    """Returns the cache that a prompt is read into: the first slots of `cache`, as many
+    as the prompt has tokens.
+
+    Attention over more slots takes longer, and where XLA computes it, its sums depend
+    on their number, and so on gamma. See `put_first`.
+    """
+    width = prompt.tokens.shape[1]
+    if width == 1:
+        return cache
+    shapes = jax.eval_shape(lambda params: model.init(params, prompt, width), params)
+
+    def cut(leaf: Array, shape: Any) -> Array:
+        return jax.lax.slice(leaf, [0] * leaf.ndim, shape.shape)
+
+    return jax.tree.map(cut, cache, shapes)
+
+
+def put_first(cache: Any, first: Any) -> Any:
+    """Returns a cache with `first`, the cache of a prompt, in its first slots."""
+
+    def put(leaf: Array, new: Array) -> Array:
+        whole = new.shape == leaf.shape
+        return new if whole else jax.lax.dynamic_update_slice(leaf, new, [0] * new.ndim)
+
+    return jax.tree.map(put, cache, first)
+
+
 def with_observer(
     target: Model, drafter: Drafter, weights: Any, prompt: Prompt
 ) -> Model:

@@ -267,11 +267,13 @@ def check_finite(
 def prefill(decoder: Decoder, params: Params, prompt: Prompt, slots: int) -> State:
     """Returns the state before the first step, with every prompt token in the caches.
 
-    Rows are right-padded; long ones are read in portions.
+    Rows are right-padded; long ones are read in portions. What the target's cache holds
+    does not depend on `slots`.
     """
     batch, length = prompt.tokens.shape
     target, drafter = decoder.target, decoder.drafter
-    cache = target.init(params.target, prompt, slots)
+    whole = target.init(params.target, prompt, slots)
+    cache = chunks.first_slots(target, params.target, prompt, whole)
     draft_cache = drafter.init(params.draft, prompt, slots)
     if drafter.needs_features:
         observing = chunks.with_observer(target, drafter, params.draft, prompt)
@@ -286,7 +288,7 @@ def prefill(decoder: Decoder, params: Params, prompt: Prompt, slots: int) -> Sta
     return State(
         tokens=tokens,
         length=prompt.length,
-        target_cache=cache,
+        target_cache=chunks.put_first(whole, cache),
         draft_cache=draft_cache,
         budget=budget,
         context=prompt.inputs,

@@ -20,8 +20,14 @@ import numpy as np
 from jax import Array
 from scipy import special
 
-from specjax import keys, policies, probs, verifiers
-from specjax.exactness import draft_certificate, draws, enumerated_texts, enumeration
+from specjax import keys, native, policies, probs, verifiers
+from specjax.exactness import (
+    draft_certificate,
+    draws,
+    enumerated_texts,
+    enumeration,
+    same_bits,
+)
 from specjax.exactness.checks import CHECKS, TOLERANCE, VOID
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
 from specjax.exactness.fixtures import Fixture, fits, tree_trials, trials
@@ -345,10 +351,29 @@ def main(arguments: list[str] | None = None) -> None:
     of_draft = "test whole texts with this draft instead of the rules: random,"
     of_draft += " tree:q,width=2 (q stands for a model), or my_module:my_drafter"
     parser.add_argument("--draft", metavar="NAME", help=of_draft)
+    of_bits = "show instead that drafts, batches and the shapes of calls leave greedy"
+    of_bits += " texts and logits as they are, bit for bit, with native operations; of"
+    of_bits += " --target with --draft, by default the code pair and tiny models"
+    parser.add_argument("--bits", action="store_true", help=of_bits)
+    parser.add_argument("--target", metavar="NAME", help="with --bits: a model's name")
+    of_dtype = "with --bits: the dtypes; default all, and two of each tiny model"
+    choices = same_bits.DTYPES
+    parser.add_argument("--dtype", nargs="+", choices=choices, help=of_dtype)
+    of_products = "with --bits: xla sums by XLA, whose bits do depend on calls"
+    parser.add_argument("--products", choices=native.CHOICES, help=of_products)
     console.add_json(parser)
     flags = parser.parse_args(arguments)
+    of_bits_alone = flags.target, flags.dtype, flags.products
+    if not flags.bits and any(of_bits_alone):
+        parser.error("--target, --dtype and --products are for --bits")
+    if flags.bits and (flags.rule or flags.policy):
+        parser.error("--bits compares greedy texts, by no --rule or --policy")
 
     def run() -> dict:
+        if flags.bits:
+            with native.products(flags.products or native.THIN):
+                pair = flags.target, flags.draft
+                return same_bits.certify(parser, *pair, flags.dtype or ())
         if flags.draft is not None:
             policy = flags.policy or "none"
             return certify_draft(parser, flags.draft, flags.rule or (), policy)

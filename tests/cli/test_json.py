@@ -38,6 +38,7 @@ FLAGS = {
     "microscope": f"{PAIR} --gammas 2 --texts 2 --tokens 6 --dtype float32",
     "microscope --texts": "other.jsonl --target m0.safetensors",
     "certify": "--rule token",
+    "certify --bits": f"{PAIR} --dtype float32",
     "certify --draft": "copying",
     "soak": "--draws 1 --rule token",
     "run --list": "rows.gin",
@@ -80,6 +81,7 @@ SLOW = {
     "audit",
     "microscope",
     "microscope --texts",
+    "certify --bits",
     "certify --draft",
 }
 CASES = [
