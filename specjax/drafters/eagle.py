@@ -20,6 +20,7 @@ from specjax.drafters.rollout import draw_independent
 from specjax.models import llama
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, declare, describe
+from specjax.native.embed import take_rows
 from specjax.types import Branches, Drafter, Hidden, Model, ModelReadout, Prompt
 
 
@@ -89,7 +90,7 @@ def head(config: Config, readout: ModelReadout) -> Model:
     ) -> tuple[Array, heads.Memory]:
         before = heads.hidden_before(memory, start, tokens.shape[1], branches)
         of = params["head" if config.own_embedding else "target"]
-        embedded = of["embedding"][tokens].astype(dtype)
+        embedded = take_rows(of["embedding"], tokens).astype(dtype)
         made: Any = network.apply(
             {"params": params["head"]},
             embedded,

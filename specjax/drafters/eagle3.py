@@ -24,6 +24,7 @@ from specjax.models import dense, llama
 from specjax.models.blocks import RMSNorm
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, declare, describe
+from specjax.native.embed import take_rows
 from specjax.types import Branches, Drafter, Hidden, Model, Prompt, Reduced
 
 
@@ -110,7 +111,7 @@ class Network(nn.Module):
 
     def embed(self, tokens: Array) -> Array:
         """Returns the head's own embedding of tokens [B, T], [B, T, H]."""
-        return self.embedding[tokens]
+        return take_rows(self.embedding, tokens)
 
     def __call__(
         self,
@@ -167,7 +168,7 @@ def head(config: Config) -> Model:
         if config.own_embedding:
             embedded = call(Network.embed, params, tokens)
         else:
-            embedded = params["target"]["embedding"][tokens]
+            embedded = take_rows(params["target"]["embedding"], tokens)
         states, cache = call(
             Network.__call__,
             params,

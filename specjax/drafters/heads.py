@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models import cache, lowering
+from specjax.models import cache
 from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, RMSNorm
 from specjax.models.cache import KeyValues
@@ -127,7 +127,7 @@ class Layer(nn.Module):
     Attributes:
       config: the layer's sizes, style, rotation and norms.
       width: the width of what attention reads; None is that of the residual stream.
-      write: how keys and values are written; None is `lowering.write`, which no
+      write: how keys and values are written; None is as `Attention` does, which no
         gradient passes on a CPU.
     """
 
@@ -165,15 +165,17 @@ class Layer(nn.Module):
         )
         # A pair stands where its state does, one place before its token.
         positions = token_positions(start, count, branches) - 1
-        y, memory = attention(
+        write = self.write and functools.partial(self.write, start=start)
+        stream, memory = attention(
             x,
             positions,
             memory,
             mask=seen_slots(start, count, memory.values.shape[2], branches),
             rotate=rotator(config.rotation, config.head_width, positions, dtype),
-            write=functools.partial(self.write or lowering.write, start=start),
+            write=write,
+            start=start,
+            add=stream,
         )
-        stream = stream + y
         mlp = FeedForward(
             config.mlp_dim,
             dtype,
@@ -182,7 +184,8 @@ class Layer(nn.Module):
             gated=True,
             name="mlp",
         )
-        return stream + mlp(norm(name="mlp_norm")(stream)), memory
+        last = norm(name="mlp_norm").law(config.dim)
+        return mlp(stream, norm=last, add=True), memory
 
 
 def observer(

@@ -201,16 +201,23 @@ class Attention(nn.Module):
         return KeyValues(key.swapaxes(2, 3), value)
 
     def across(
-        self, x: Array, memory: KeyValues, mask: Array, factor: Array | None = None
+        self,
+        x: Array,
+        memory: KeyValues,
+        mask: Array,
+        factor: Array | None = None,
+        *,
+        before: Norm | None = None,
+        add: Array | None = None,
     ) -> Array:
         """Returns the attention of x [B, T, E] to the keys and values of `read`, [B, T,
         E].
 
         mask: as in `attend`. factor: by which queries are multiplied, [B, T, 1] in
-        float32; or None. The collection "intermediates" gets the scores before softmax,
-        [B, H, T, S] float32.
+        float32; or None. before, add: as for a text itself. The collection
+        "intermediates" gets the scores before softmax, [B, H, T, S] float32.
         """
-        query = multiply(x, self.query, factor=factor)[0]
+        query = multiply(x, self.query, factor=factor, norm=before)[0]
         if self.is_mutable_collection("intermediates"):
             heads, keys = _heads(query, self.head_width), memory.keys
             products = jnp.einsum("bhtd,bhds->bhts", heads, keys.astype(heads.dtype))
@@ -219,8 +226,10 @@ class Attention(nn.Module):
         kind = AttentionKind(self.head_width, self._scale())
         of = AcrossOperands(query, memory, mask)
         if few_rows.serves_across(of):
-            return self.out(run(attention_across(kind), of)[0])
-        return self.out(attend_across(of, kind))
+            mixed = run(attention_across(kind), of)[0]
+        else:
+            mixed = attend_across(of, kind)
+        return multiply(mixed, self.out, residual=add)[0]
 
     def _scale(self) -> float:
         return self.head_width**-0.5 if self.scale is None else self.scale

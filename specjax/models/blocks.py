@@ -146,42 +146,66 @@ class FeedForward(nn.Module):
         names = ("gate", "in") if self.gated else ("in",)
         by = [product(shape, axes=axes, name=name) for name in names]
         out = product(shape[::-1], axes=axes[::-1], name="out")
-        weights = tuple(dense.weights() for dense in (*by, out))
-        of = few_rows.FeedForward(x, weights, norm)
-        activation, dtype = ACTIVATIONS.get(self.activation), jnp.dtype(self.dtype)
-        kernels = [each.kernel for each in weights]
-        known = activation is not None and x.dtype == dtype
-        if known and few_rows.serves(x, kernels):
-            return run(feed_forward(self.activation, add), of)[0]
-        return feed_plainly(of, self.activation, add, dtype)[0]
+        return feed(x, *by, out, kind=FeedKind(self.activation, add), norm=norm)
+
+
+def exact_gelu(x: Array) -> Array:
+    """Returns x times the normal law's probability up to x, not approximated by a
+    tanh."""
+    return nn.gelu(x, approximate=False)
 
 
 ACTIVATIONS: dict[Any, str] = {nn.silu: "silu", nn.gelu: "gelu", nn.relu: "relu"}
+ACTIVATIONS[exact_gelu] = "exact_gelu"
+
+
+class FeedKind(NamedTuple):
+    """The static arguments of a feed-forward layer, beside its operands.
+
+    Attributes:
+      activation: of the hidden features.
+      add: whether x is added to the result.
+      joined: whether x is multiplied once on a GPU, see `lowering.products`.
+    """
+
+    activation: Callable[[Array], Array]
+    add: bool = False
+    joined: bool = False
+
+
+def feed(x: Array, *by: Dense, kind: FeedKind, norm: NormLaw | None = None) -> Array:
+    """Returns the feed-forward layer of x [..., E], or of norm(x), by the products of
+    the gate, if there is one, in and out."""
+    weights, dtype = tuple(dense.weights() for dense in by), jnp.dtype(by[0].dtype)
+    of = few_rows.FeedForward(x, weights, norm)
+    kernels = [each.kernel for each in weights]
+    known = kind.activation in ACTIVATIONS and x.dtype == dtype
+    if known and few_rows.serves(x, kernels):
+        return run(feed_forward(kind), of)[0]
+    return feed_plainly(of, kind, dtype)[0]
 
 
 def feed_plainly(
-    of: few_rows.FeedForward,
-    activation: Callable[[Array], Array],
-    add: bool,
-    dtype: DTypeLike | None = None,
+    of: few_rows.FeedForward, kind: FeedKind, dtype: DTypeLike | None = None
 ) -> list[Array]:
     """Returns a feed-forward layer as XLA computes it. dtype: that of products; None
-    means that of x. add: whether x is added."""
+    means that of x."""
     *by, out = of.weights
-    hidden, *other = multiply_plainly(Products(of.x, tuple(by), of.norm), dtype)
-    hidden = activation(hidden)
+    first = Products(of.x, tuple(by), of.norm)
+    hidden, *other = multiply_plainly(first, dtype, joined=kind.joined)
+    hidden = kind.activation(hidden)
     hidden = hidden * other[0] if other else hidden
-    residual = of.x if add else None
+    residual = of.x if kind.add else None
     return multiply_plainly(Products(hidden, (out,), None, residual), dtype)
 
 
 @functools.cache
-def feed_forward(activation: Callable[[Array], Array], add: bool) -> Operation:
-    """Returns the operation for a feed-forward layer. add: whether x is added."""
-    by = ACTIVATIONS[activation]
+def feed_forward(kind: FeedKind) -> Operation:
+    """Returns the operation for a feed-forward layer."""
+    by = ACTIVATIONS[kind.activation]
     return Operation(
         "feed_forward",
-        functools.partial(feed_plainly, activation=activation, add=add),
-        functools.partial(few_rows.native_feed_forward, activation=by, add=add),
+        functools.partial(feed_plainly, kind=kind),
+        functools.partial(few_rows.native_feed_forward, activation=by, add=kind.add),
         few_rows.same_shape,
     )

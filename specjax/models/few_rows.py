@@ -30,7 +30,7 @@ from specjax.quantized import Dynamic, Int8
 MOST = 48  # rows of a call; of 64, XLA's products take less time
 FLOATS = "float32", "bfloat16"
 LAWS = {None: 0, "rms": 1, "layer": 2}
-ACTIVATIONS = {"none": 0, "silu": 1, "gelu": 2, "relu": 3}
+ACTIVATIONS = {"none": 0, "silu": 1, "gelu": 2, "relu": 3, "exact_gelu": 4}
 
 
 class Weights(NamedTuple):

@@ -19,9 +19,10 @@ from jax import Array
 from specjax.models import cache as caches
 from specjax.models import dense, lowering
 from specjax.models.attention import Attention
-from specjax.models.blocks import RMSNorm
+from specjax.models.blocks import FeedKind, RMSNorm, feed
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, declare, describe, multiply
+from specjax.models.norms import Norm
 from specjax.models.tree_mask import Tree, token_positions, tree_over_slots
 from specjax.native.embed import take_rows
 from specjax.types import Branches, Model, Prompt
@@ -153,18 +154,22 @@ class Mlp(nn.Module):
     joined: bool = False
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, norm: Norm) -> Array:
+        """Returns x and the layer of norm(x), added."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         names = ("wi_0", "wi_1") if config.gated else ("wi",)
         axes, shape = ("embed", "mlp"), (x.shape[-1], config.mlp_dim)
         by = [Dense(shape, dtype, False, axes, FAN_IN, name=name) for name in names]
         wide = residual_dtype(dtype)
-        products = multiply(x, *by, joined=self.joined)
-        hidden, *other = (product.astype(wide) for product in products)
         act = GATES[config.gate] if config.gated else nn.relu
-        hidden = act(hidden) * other[0] if other else act(hidden)
         last = Dense(shape[::-1], wide, False, axes[::-1], FAN_IN, name="wo")
-        return last(hidden)
+        if wide == dtype:
+            kind = FeedKind(act, add=True, joined=self.joined)
+            return feed(x, *by, last, kind=kind, norm=norm)
+        products = multiply(x, *by, joined=self.joined, norm=norm)
+        hidden, *other = (product.astype(wide) for product in products)
+        hidden = act(hidden) * other[0] if other else act(hidden)
+        return x + last(hidden)
 
 
 def attention(config: Config, joined: bool = False) -> Attention:
@@ -204,9 +209,16 @@ class EncoderLayer(nn.Module):
         mask: [B, 1, I]. bias: [1, H, I, I].
         """
         positions = jnp.arange(x.shape[1])[None]
-        y = self.pre_attention_layer_norm(x)
-        x = x + self.attention(y, positions, mask=mask, bias=bias)[0]
-        return x + self.mlp(self.pre_mlp_layer_norm(x))
+        dim = self.config.dim
+        x, _ = self.attention(
+            x,
+            positions,
+            mask=mask,
+            bias=bias,
+            before=self.pre_attention_layer_norm.law(dim),
+            add=x,
+        )
+        return self.mlp(x, self.pre_mlp_layer_norm.law(dim))
 
 
 class DecoderLayer(nn.Module):
@@ -240,18 +252,25 @@ class DecoderLayer(nn.Module):
 
         memory, mask: the keys and values of the encoded input, and its mask [B, 1, I].
         """
-        y = self.pre_self_attention_layer_norm(x)
-        y, cache = self.self_attention(y, positions, cache, bias=bias, tree=tree)
-        x = x + y
+        dim, dtype = self.config.dim, jnp.dtype(self.config.dtype)
+        x, cache = self.self_attention(
+            x,
+            positions,
+            cache,
+            bias=bias,
+            tree=tree,
+            before=self.pre_self_attention_layer_norm.law(dim),
+            add=x,
+        )
+        across = self.encoder_decoder_attention.across
+        norm = self.pre_cross_attention_layer_norm
         # Not yet divided, features may leave float16.
-        dtype = jnp.dtype(self.config.dtype)
-        factor, norm = None, self.pre_cross_attention_layer_norm
         if self.config.joined and dtype == residual_dtype(dtype):
             y, factor = norm.scale_and_factor(x)
+            x = across(y, memory, mask, factor, add=x)
         else:
-            y = norm(x)
-        x = x + self.encoder_decoder_attention.across(y, memory, mask, factor)
-        return x + self.mlp(self.pre_mlp_layer_norm(x)), cache
+            x = across(x, memory, mask, before=norm.law(dim), add=x)
+        return self.mlp(x, self.pre_mlp_layer_norm.law(dim)), cache
 
 
 class Inputs(NamedTuple):

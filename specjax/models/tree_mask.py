@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from specjax.native.embed import take_rows
 from specjax.types import Branches
 
 
@@ -43,7 +44,7 @@ def embed_positions(table: Array, positions: Array) -> Array:
     A buffer may be longer than the positions that a model knows, since a step may write
     beyond a text's end. Such a token is never kept, and stands at the last position.
     """
-    return table[jnp.clip(positions, 0, table.shape[0] - 1)]
+    return take_rows(table, jnp.clip(positions, 0, table.shape[0] - 1))
 
 
 def visible_slots(branches: Branches, start: Array, held: Array) -> Array:

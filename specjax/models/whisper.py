@@ -22,7 +22,7 @@ from jax.typing import DTypeLike
 from specjax.models import cache as caches
 from specjax.models import dense, lowering
 from specjax.models.attention import Attention
-from specjax.models.blocks import FeedForward, Norm, check_heads
+from specjax.models.blocks import FeedForward, Norm, check_heads, exact_gelu
 from specjax.models.cache import KeyValues
 from specjax.models.dense import declare, describe
 from specjax.models.tree_mask import (
@@ -79,9 +79,6 @@ def check(config: Config) -> None:
     check_heads(config.dim, config.num_heads)
 
 
-GELU = functools.partial(nn.gelu, approximate=False)
-
-
 def sinusoids(count: int, width: int) -> np.ndarray:
     """Returns the vectors of positions 0 .. count - 1, [count, width]: sines before
     cosines, of wavelengths from 2 pi to 10000 times that, both included."""
@@ -130,7 +127,7 @@ def attention(config: Config, joined: bool = False) -> Attention:
 def feed_forward(config: Config) -> FeedForward:
     """Returns the feed-forward layer of a Whisper, with an exact GELU."""
     dtype = jnp.dtype(config.dtype)
-    return FeedForward(config.mlp_dim, dtype, use_bias=True, activation=GELU)
+    return FeedForward(config.mlp_dim, dtype, use_bias=True, activation=exact_gelu)
 
 
 class EncoderLayer(nn.Module):
@@ -179,13 +176,19 @@ class DecoderLayer(nn.Module):
 
         states: keys and values of the encoder's states. tree: as in `Attention`.
         """
-        y = self.attention_norm(x)
-        y, cache = self.attention(y, positions, cache, tree=tree)
-        x = x + y
+        dim = self.config.dim
+        x, cache = self.attention(
+            x,
+            positions,
+            cache,
+            tree=tree,
+            before=self.attention_norm.law(dim),
+            add=x,
+        )
         everything = jnp.ones((1, 1, states.values.shape[2]), bool)
-        y = self.cross_attention_norm(x)
-        x = x + self.cross_attention.across(y, states, everything)
-        return x + self.mlp(self.mlp_norm(x)), cache
+        across = self.cross_attention_norm.law(dim)
+        x = self.cross_attention.across(x, states, everything, before=across, add=x)
+        return self.mlp(x, norm=self.mlp_norm.law(dim), add=True), cache
 
 
 class Cache(NamedTuple):
@@ -216,8 +219,8 @@ class Encoder(nn.Module):
     def __call__(self, frames: Array) -> Array:
         """Returns the states [B, S, E] of frames [B, F, M]."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
-        x = GELU(Convolution(config.dim, 1, dtype, name="conv_0")(frames))
-        x = GELU(Convolution(config.dim, 2, dtype, name="conv_1")(x))
+        x = exact_gelu(Convolution(config.dim, 1, dtype, name="conv_0")(frames))
+        x = exact_gelu(Convolution(config.dim, 2, dtype, name="conv_1")(x))
         axes, shape = ("positions", "embed"), (config.states, config.dim)
         fixed = declare(self, "positions", _sinusoids, axes=axes, shape=shape)
         x = x + jax.lax.stop_gradient(fixed).astype(dtype)  # never trained

@@ -2,6 +2,7 @@
 // by several, and near the exact ones: for processors that are not there, where XLA does
 // not run.
 
+#include "exponential.h"
 #include "laws.h"
 #include "operations.h"
 
@@ -126,6 +127,18 @@ int WrongFeeding(int64_t K, int64_t N, double near, bool dynamic) {
         for (int64_t k = 0; k < K; ++k) y[k] = Exact(x, m * K + k) + out.Product(hidden, k);
         return y;
       });
+}
+
+// The exact GELU, whose tail keeps its relative error.
+int WrongGelu() {
+  int wrong = 0;
+  for (float x = -13; x < 13; x += 0.000731f) {
+    const double wanted = x * 0.5 * std::erfc(-double(x) / std::sqrt(2.0));
+    const float near = std::abs(float(wanted)), unit = std::nextafter(near, 1e9f) - near;
+    const float got = Activated(All(x), Activation::kExactGelu)[kLanes - 1];
+    wrong += !(std::abs(got - wanted) <= 8 * unit);
+  }
+  return wrong;
 }
 
 template <class T>
@@ -350,7 +363,7 @@ int WrongLaws(int64_t V) {
 
 int main() {
   int wrong = 0;
-  wrong += WrongLaws(523) + WrongLaws(5);
+  wrong += WrongLaws(523) + WrongLaws(5) + WrongGelu();
   for (auto [K, N] : {std::pair{288, 576}, {129, 67}}) {
     wrong += WrongProducts<float, float>(K, N, 1e-3, false);
     wrong += WrongProducts<float, Whole>(K, N, 1e-3, false);

@@ -9,18 +9,22 @@ import pytest
 from specjax import native
 from specjax.drafters import autoregressive, nothing
 from specjax.inputs import make_prompt
-from specjax.models import families, gpt, llama, t5
+from specjax.models import families, gpt, llama, t5, whisper
 from specjax.step import Decoder
-from specjax.types import Params
+from specjax.types import Features, Params
 from tests.support import devices, tiny
 from tests.support.model_cases import weights, write_greedy
 
 # Of a layer: products before attention, attention, the product after it, feed-forward.
-# A T5's has three norms of its own, reads across by two products with attention between
-# them, and feeds forward by two. And the last norm and a readout.
+# A T5 and a Whisper read across by two products with attention between them. And the
+# embedding, of positions too if they are learned, the last norm and a readout.
 FAMILIES = {
     "gpt": (gpt.Config(512, 256, 512, 1, 4), 1 + 4 + 2),
-    "t5": (t5.Config(512, 256, 512, 1, 1, 4, 64), 1 + 3 + 3 + 3 + 2 + 2),
+    "t5": (t5.Config(512, 256, 512, 1, 1, 4, 64), 1 + 4 + 3 + 2),
+    "whisper": (
+        whisper.Config(512, 256, 512, 1, 1, 4, bands=8, frames=20, positions=32),
+        2 + 4 + 3 + 2,
+    ),
     "llama": (llama.Config(512, 256, 512, 1, 4, 2, 128), 1 + 4 + 2),
 }
 ROWS = 5  # other numbers of rows are the product's own
@@ -43,6 +47,9 @@ def make_model(family: str, dtype: str):
 def test_a_call_is_few_operations_and_as_xlas(family, dtype):
     model, params = make_model(family, dtype)
     prompt = make_prompt([[0]], [[5, 6, 1]] if family == "t5" else None)
+    if family == "whisper":
+        sound = np.random.default_rng(2).standard_normal((1, 20, 8))
+        prompt = prompt._replace(inputs=Features(jnp.float32(sound)))
 
     @jax.jit
     def logits(params, cache, tokens):

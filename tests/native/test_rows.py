@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from specjax import native
-from specjax.drafters import autoregressive, nothing
+from specjax.drafters import autoregressive, eagle, eagle3, heads, nothing
 from specjax.inputs import make_prompt
-from specjax.models import families, gpt, llama, t5
+from specjax.models import families, gpt, llama, t5, whisper
 from specjax.models.tree_mask import token_positions
 from specjax.native import library, operation
 from specjax.step import Decoder
-from specjax.types import Branches, Params
+from specjax.types import Branches, Features, Params
 from tests.support import devices, slow, tiny
 from tests.support.model_cases import weights, write_greedy
 
@@ -28,15 +28,20 @@ GEMMA2 = LLAMA._replace(
 )
 GPT = gpt.Config(**SMALL, num_heads=4)
 LEARNED = GPT._replace(positions=SLOTS, learned=True, tied=True)
-WIDE = LLAMA._replace(dim=288, mlp_dim=640, num_heads=8, head_width=36)  # for threads
 T5 = t5.Config(V, 72, 136, 1, 2, 4, 18)
+WHISPER = whisper.Config(V, 72, 136, 1, 2, 4, bands=5, frames=14, positions=SLOTS)
 INPUTS = [[5, 9, 2, 17, 11, 3, 1], [7, 7, 20], [4]]  # of a T5; the first is longest
 CONFIGS = dict(llama=LLAMA, qwen3=QWEN3, gemma2=GEMMA2, gpt=GPT, learned=LEARNED)
-CONFIGS |= dict(t5=T5)
+CONFIGS |= dict(t5=T5, t5_relu=T5._replace(gated=False), whisper=WHISPER)
 CONFIGS |= {  # keys and values in eight bits
     f"{name}_cached": CONFIGS[name]._replace(cache="int8")
     for name in ("llama", "qwen3", "gemma2", "learned")
 }
+CONFIGS |= dict(  # for threads
+    wide=LLAMA._replace(dim=288, mlp_dim=640, num_heads=8, head_width=36),
+    wide_whisper=WHISPER._replace(dim=288, mlp_dim=640, num_heads=8),
+)
+SOUNDS = np.random.default_rng(1).standard_normal((3, 14, 5)).astype(np.float32)
 DTYPES = "float32", "bfloat16", "int8", "int8_dynamic"
 NEAR = {"float32": 2e-4, "int8": 2e-4, "int8_dynamic": 5e-3, "bfloat16": 0.2}
 TOKENS = np.random.default_rng(0).integers(1, V, (3, 12)).astype(np.int32)
@@ -44,9 +49,10 @@ READ = 7  # tokens of a text before the calls that are compared
 PORTION = 5  # gemma2's rings have 11 slots, which a call after READ tokens goes around
 
 # Each family in float32, and Llama in all dtypes.
-CASES = [(family, "float32") for family in CONFIGS]
+CASES = [(family, "float32") for family in CONFIGS if "wide" not in family]
 CASES += [("llama", dtype) for dtype in DTYPES[1:]]
-CASES += [("llama_cached", "bfloat16"), ("t5", "bfloat16")]
+CASES += [("llama_cached", "bfloat16"), ("t5", "bfloat16"), ("whisper", "bfloat16")]
+CASES += [("t5", "int8_dynamic"), ("whisper", "int8")]
 of_cases = pytest.mark.parametrize(("family", "dtype"), CASES)
 
 
@@ -57,7 +63,7 @@ def compiled():
 
 
 def config_of(family, dtype):
-    config = WIDE if family == "wide" else CONFIGS[family]
+    config = CONFIGS[family]
     return config._replace(dtype=dtype) if dtype == "bfloat16" else config
 
 
@@ -90,7 +96,9 @@ def make_model(family, dtype):
 
 def initial_cache(family, dtype, rows=1, slots=SLOTS, portion=PORTION):
     _, params, _ = make_model(family, dtype)
-    prompt = make_prompt([[1]] * rows, INPUTS[:rows] if family == "t5" else None)
+    prompt = make_prompt([[1]] * rows, INPUTS[:rows] if "t5" in family else None)
+    if "whisper" in family:
+        prompt = prompt._replace(inputs=Features(jnp.asarray(SOUNDS[:rows])))
     return build(config_of(family, dtype), portion).init(params, prompt, slots)
 
 
@@ -242,10 +250,11 @@ import hashlib
 import numpy as np
 from tests.native import test_rows as rows
 
-for dtype in "float32", "bfloat16", "int8_dynamic":
-    logits, _ = rows.call("wide", dtype, rows.TOKENS[:2, :6], [0, 0],
-                          rows.initial_cache("wide", dtype, 2))
-    print(dtype, hashlib.sha256(np.asarray(logits).tobytes()).hexdigest())
+for family in "wide", "wide_whisper":
+    for dtype in "float32", "bfloat16", "int8_dynamic":
+        cache = rows.initial_cache(family, dtype, 2)
+        logits, _ = rows.call(family, dtype, rows.TOKENS[:2, :6], [0, 0], cache)
+        print(family, dtype, hashlib.sha256(np.asarray(logits).tobytes()).hexdigest())
 """
 
 
@@ -255,6 +264,95 @@ def test_bits_do_not_depend_on_threads():
         devices.run_python("-c", THREADS, NPROC=str(count)) for count in (1, 2, 4, 8)
     }
     assert len(texts) == 1
+
+
+# Of a call: the embedding, EAGLE's product that joins or the two norms of EAGLE-3,
+# products before attention, attention, the product after it, and feed-forward.
+LAYER = LLAMA._replace(num_layers=1)
+HEADS = {
+    "eagle": (eagle.Config(LAYER), 6),
+    "eagle3": (eagle3.Config(LAYER, LAYER.dim, (0, 1)), 7),
+    "eagle3_normed": (
+        eagle3.Config(LAYER._replace(style="qwen3"), LAYER.dim, (0,)),
+        7,
+    ),
+}
+
+
+@functools.cache
+def make_head(name):
+    """Returns a head, its weights with those of its target, and a memory in which the
+    target's states of all slots are known."""
+    config, _ = HEADS[name]
+    module = eagle if name == "eagle" else eagle3
+    random = np.random.default_rng(5)
+
+    def draw(x):
+        return jnp.float32(random.normal(size=x.shape) * x.shape[0] ** -0.5)
+
+    own = jax.tree.map(draw, module.abstract_params(config))
+    target = {"embedding": draw(np.zeros((V, LAYER.dim)))}
+    params = heads.with_target(own, target)
+    if name == "eagle":
+        model = eagle.head(config, lambda params, states: states)
+    else:
+        model = eagle3.head(config)
+        params = eagle3.parameters(config, own, target)
+    memory = model.init(params, make_prompt([[1]] * 2), SLOTS)
+    hidden = draw(np.zeros(memory.hidden.shape))
+    known = jnp.full_like(memory.known, SLOTS)
+    return model, params, memory._replace(hidden=hidden, known=known)
+
+
+def call_head(name, tokens, start, memory, branches=None):
+    model, params, _ = make_head(name)
+    given = params, np.asarray(tokens), np.asarray(start), memory, branches
+    return jax.jit(model.apply)(*given)
+
+
+def first_text(memory):
+    return jax.tree.map(lambda x: x[:1], memory)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_heads_call_is_few_operations_near_their_twins(name):
+    model, params, memory = make_head(name)
+    given = params, TOKENS[:2, :5], np.array([0, 3]), memory
+
+    def count():
+        return str(jax.make_jaxpr(model.apply)(*given)).count("specjax_rows[")
+
+    assert count() == HEADS[name][1]
+    states, after = call_head(name, *given[1:])
+    with native.products(native.XLA):
+        assert count() == 0
+        plain, wanted = call_head(name, *given[1:])
+    scale = np.abs(np.asarray(plain)).max()
+    assert np.abs(np.asarray(states) - plain).max() <= NEAR["float32"] * scale
+    for new, old in zip(jax.tree.leaves(after), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_heads_bits_do_not_depend_on_the_call(name):
+    *_, memory = make_head(name)
+    text, count = TOKENS[:1], 8
+    both, _ = call_head(name, TOKENS[:2, :count], [0, 0], memory)
+    once, _ = call_head(name, text[:, :count], [0], first_text(memory))
+    np.testing.assert_array_equal(both[0], once[0])
+    alone = first_text(memory)
+    for t in range(count):
+        state, alone = call_head(name, text[:, t : t + 1], [t], alone)
+        np.testing.assert_array_equal(state[0, 0], once[0, t])
+    # As a tree, whose second branch is the text.
+    _, before = call_head(name, text[:, :5], [0], first_text(memory))
+    root, other, last = text[0, 5:8]
+    nodes = [[root, last, other]]
+    sees = np.array([[[1, 0, 0], [1, 1, 0], [1, 0, 1]]], bool)
+    branches = Branches(jnp.array([[0, 1, 1]], jnp.int32), jnp.asarray(sees))
+    states, _ = call_head(name, nodes, [5], before, branches)
+    np.testing.assert_array_equal(states[0, 0], once[0, 5])
+    np.testing.assert_array_equal(states[0, 2], once[0, 6])
 
 
 def test_in_use_is_false_where_it_is_switched_off():
