@@ -17,7 +17,6 @@ from specjax.drafters import (
     best_first,
     eagle3,
     grown,
-    heads,
     medusa,
     nothing,
     tree,
@@ -30,7 +29,7 @@ from specjax.quantized import Int8
 from specjax.step import Decoder, build_step
 from specjax.types import Drafter, Model, Params, Policy, TargetCall
 from specjax.verifiers import gumbel, recursive, token
-from tests.support import recurrent, slow, tiny, tiny_llama
+from tests.support import head_mutants, recurrent, slow, tiny, tiny_llama
 from tests.support.drafted import Drafted, drafts_by_step
 from tests.support.recurrent import KINDS, Copy
 
@@ -100,11 +99,8 @@ def distance(kind: str, head: Copy, now: Drafted) -> float:
 
 
 SHAPES = [(kind, chain) for kind in KINDS]
-SHAPES += [
-    ("medusa", build_fixed_tree),
-    ("eagle", build_grown_tree),
-    ("eagle3_reduced", build_fixed_tree),
-]
+SHAPES += [(kind, build_fixed_tree) for kind in KINDS]
+SHAPES += [("eagle", build_grown_tree)]
 
 
 @pytest.mark.parametrize(
@@ -182,94 +178,33 @@ def test_a_head_that_copies_the_target_is_always_accepted(kind, build):
     np.testing.assert_array_equal(counts.calls, calls)
 
 
-# Mutants: each gives other laws.
+@pytest.mark.parametrize(
+    "mutant",
+    slow.mark_slow_unless(
+        lambda mutant: (mutant.kind, mutant.name) == ("blockwise", head_mutants.TAKEN),
+        head_mutants.MUTANTS,
+    ),
+    ids=lambda mutant: f"{mutant.kind}: {mutant.name}",
+)
+def test_mutants_are_seen(mutant):
+    build = build_fixed_tree if mutant.tree else chain
+    with mutant.make() as broken:
+        found = wrong_laws(
+            mutant.kind,
+            lambda model: broken.drafter(build(model)),
+            change=broken.head,
+            target=broken.target,
+        )
+    assert found > 20 * TOLERANCE
 
 
-def one_slot_off(monkeypatch) -> dict:
-    right = heads.hidden_before
-    late = lambda memory, start, *rest: right(memory, start - 1, *rest)  # noqa: E731
-    monkeypatch.setattr(heads, "hidden_before", late)
-    return {"kind": "eagle"}
-
-
-def keep_rejected_tokens(monkeypatch) -> dict:
-    right = heads.store
-
-    def store(memory, hidden, call):
-        return right(memory, hidden, call._replace(accepted=call.num))
-
-    monkeypatch.setattr(heads, "store", store)
-    return {"kind": "eagle"}
-
-
-def keep_one_rejected_token(monkeypatch) -> dict:
-    def change(head: Copy) -> Copy:
-        right = head.model.observe
-
-        def observe(params, said, call):
-            return right(params, said, call._replace(accepted=call.num))
-
-        return head._replace(model=head.model._replace(observe=observe))
-
-    return {"kind": "medusa", "change": change}
-
-
-def read_wrong_layer(monkeypatch) -> dict:
-    target = recurrent.build()
-
-    def hidden(features):
-        found = target.hidden(features)
-        return found._replace(taps=found.taps[1:] + found.taps[:1])
-
-    return {"kind": "eagle3", "target": target._replace(hidden=hidden)}
-
-
-def offsets_as_ids(monkeypatch) -> dict:
-    def change(head: Copy) -> Copy:
-        offsets = np.asarray(head.params["ids"]) - np.arange(head.said.size)
-        place = np.full(recurrent.V, offsets.size)
-        place[offsets] = np.arange(offsets.size)
-        read = {"ids": jnp.asarray(offsets), "place": jnp.asarray(place)}
-        return head._replace(params={**head.params, **read})
-
-    return {"kind": "eagle3_reduced", "change": change}
-
-
-def order_by_node(monkeypatch) -> dict:
-    monkeypatch.setattr(trees, "rows_on_path", lambda rows, verdict: rows)
-    return {"kind": "eagle", "build": build_fixed_tree}
-
-
-def law_of_another_token(monkeypatch) -> dict:
-    def build(model: Model) -> Drafter:
-        drafter = chain(model)
-
-        def draft(*asked):
-            made, cache = drafter.draft(*asked)
-            law = jax.tree.map(lambda x: jnp.roll(x, 1, axis=1), made.law)
-            return made._replace(law=law), cache
-
-        return drafter._replace(draft=draft)
-
-    return {"kind": "eagle", "build": build}
-
-
-MUTANTS = [
-    one_slot_off,
-    keep_rejected_tokens,
-    keep_one_rejected_token,
-    read_wrong_layer,
-    offsets_as_ids,
-    order_by_node,
-    law_of_another_token,
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_mutants_are_seen(mutant, monkeypatch):
-    how = {"build": chain, **mutant(monkeypatch)}
-    assert wrong_laws(how.pop("kind"), how.pop("build"), **how) > 20 * TOLERANCE
+def test_every_mistake_is_made_in_every_kind_of_head_that_can_have_it():
+    kinds = {}
+    for kind, name, *_ in head_mutants.MUTANTS:
+        kinds.setdefault(name, set()).add(kind)
+    assert kinds.pop("d2t taken as ids") == {"eagle3_reduced"}
+    assert all(found == {*KINDS} - {"eagle3_reduced"} for found in kinds.values())
+    assert len(kinds) == 5
 
 
 def test_d2t_that_is_read_as_ids_is_refused():
