@@ -168,6 +168,9 @@ MUTANTS = (
     *(Mutant(kind, TAKEN, read_rejected_token) for kind in AT_ONCE),
     *(Mutant(kind, TAKEN, keep_rejected_states) for kind in ONE_BY_ONE),
     *(Mutant(kind, "q of the token before", law_of_another_token) for kind in ALL),
-    *(Mutant(kind, "states in the order of nodes", order_by_node, True) for kind in ALL),
+    *(
+        Mutant(kind, "states in the order of nodes", order_by_node, True)
+        for kind in ALL
+    ),
     Mutant("eagle3_reduced", "d2t taken as ids", offsets_as_ids),
 )
