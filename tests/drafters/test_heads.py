@@ -4,7 +4,9 @@ Axes: B rows, G = gamma or nodes of a tree, V vocabulary.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,8 +16,10 @@ from specjax import generate, policies, probs, trees
 from specjax.drafters import (
     autoregressive,
     best_first,
+    eagle,
     eagle3,
     grown,
+    heads,
     medusa,
     nothing,
     tree,
@@ -24,10 +28,11 @@ from specjax.drafters.rollout import draw_coupled
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, llama, penalties
 from specjax.models.constrained import constrained
-from specjax.quantized import Int8
+from specjax.quantized import Dynamic, Int8
 from specjax.step import Decoder, build_step
 from specjax.types import Drafter, Model, Params, Policy, TargetCall
 from specjax.verifiers import gumbel, recursive, token
+from tests.models.test_constrained import RULES as ONE_IN_THREE
 from tests.support import head_mutants, recurrent, slow, tiny, tiny_llama
 from tests.support.drafted import Drafted, drafts_by_step
 from tests.support.recurrent import KINDS, Copy
@@ -250,33 +255,59 @@ TARGETS = {
     "windows": (GEMMA, tiny_llama.build, 38),
     "bfloat16": (BFLOAT, tiny_llama.build, 4),
     "int8": (WIDE, gpt.build, 2),
-    "constrained": (tiny.TARGET, gpt.build, 2),
+    "int8_dynamic": (WIDE, gpt.build, 2),
+    "int8 cache": (tiny.TARGET._replace(cache="int8"), gpt.build, 2),
+    "penalties": (tiny.TARGET, gpt.build, 2),
+    "grammar": (tiny.TARGET, gpt.build, 2),
 }
+RULES = {"penalties": penalties.build(presence=2.0, last=6), "grammar": ONE_IN_THREE}
+
+
+def make_head(kind: str, config, target: Model, params) -> tuple[Model, Any]:
+    """Returns a head with arbitrary weights for a target, and its parameters."""
+    layer = llama.Config(config.vocab, config.dim, 8, 1, 2, 1, 4, dtype=config.dtype)
+
+    def draw(shapes):
+        return tiny.draw_params(shapes, 3, lambda name, noise: noise / 2)
+
+    if kind == "eagle3":
+        sizes = eagle3.Config(layer, config.dim, (0, 1, 2))
+        own = draw(eagle3.abstract_params(sizes))
+        return eagle3.head(sizes), eagle3.parameters(sizes, own, params)
+    if kind == "eagle":
+        model = eagle.head(eagle.Config(layer), target.readout)
+        own = draw(eagle.abstract_params(eagle.Config(layer)))
+        return model, heads.with_target(own, params)
+    wide = 8 if kind == "blockwise" else None
+    at_once = medusa.Config(
+        config.vocab, config.dim, 3, mlp_dim=wide, dtype=config.dtype
+    )
+    own = draw(medusa.abstract_params(at_once))
+    return medusa.head(at_once, target.readout), heads.with_target(own, params)
 
 
 @pytest.mark.parametrize(
-    "name", slow.mark_slow_unless(lambda name: name == "windows", TARGETS)
+    ("kind", "name"),
+    slow.mark_slow_unless(
+        lambda case: case in (("eagle3", "windows"), ("blockwise", "int8 cache")),
+        itertools.product(KINDS[:4], TARGETS),
+    ),
 )
-def test_texts_are_those_of_a_target_of_any_kind(name):
-    """EAGLE-3 with arbitrary weights drafts; without a draft, calls have as many
-    tokens. The rule that promises it gives the same texts for the same keys."""
+def test_texts_are_those_of_a_target_of_any_kind(kind, name):
+    """A head with arbitrary weights drafts; without a draft, calls have as many tokens.
+    The rule that promises it gives the same texts for the same keys."""
     config, build, seed = TARGETS[name]
     module = tiny if isinstance(config, gpt.Config) else tiny_llama
     target = build(config._replace(taps=(0, 1, 2)))
-    params = module.weights(config, seed)
-    if name == "int8":
-        params = tiny.quantize_params(params)
-        assert isinstance(params["embedding"], Int8)
-    layer = llama.Config(config.vocab, config.dim, 8, 1, 2, 1, 4, dtype=config.dtype)
-    sizes = eagle3.Config(layer, config.dim, (0, 1, 2))
-    own = tiny.draw_params(
-        eagle3.abstract_params(sizes), 3, lambda name, noise: noise / 2
-    )
-    head = eagle3.head(sizes)
-    if name == "constrained":
-        rules = penalties.build(presence=2.0, last=6)
+    params = module.weights(config._replace(cache=None), seed)
+    if name in ("int8", "int8_dynamic"):
+        params = tiny.quantize_params(params, name)
+        wanted = Int8 if name == "int8" else Dynamic
+        assert isinstance(params["readout"], wanted)
+    head, of_head = make_head(kind, config, target, params)
+    if (rules := RULES.get(name)) is not None:
         target, head = constrained(target, rules), constrained(head, rules)
-    both = Params(params, eagle3.parameters(sizes, own, params))
+    both = Params(params, of_head)
     request = make_request(jax.random.key(0), PROMPT, NEW, make_sampling(BATCH, 1.5))
     texts = []
     for drafter in (autoregressive.build(head, 3, draw_coupled), nothing.build(3)):
