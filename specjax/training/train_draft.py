@@ -122,7 +122,9 @@ def train(target: Pretrained, setting: Setting) -> dict[str, Any]:
         )
     make_learner(target, setting, None)  # raises an error for its sizes
     curve = setting.runs / "training" / "curve.jsonl"
-    report = setting.events and events.reporter(setting.events, curve)
+    report = None
+    if setting.events is not None:
+        report = events.reporter(setting.events, curve)
     model = pretrained.with_taps(target, reads.taps)
     material = read_texts(model, setting, reads)
     digests = {"target": loop.digest(target.params)}
