@@ -1,14 +1,14 @@
 """Lists faults that the tests must reject, and runs them: `python -m tests.mutation`.
 
-Writes results/mutants.md. Four lists: wrong verdicts, by the certificate; wrong noise,
+Writes results/mutants.md. Five lists: wrong verdicts, by the certificate; wrong noise,
 by the test of its independence; wrong names of noise, by the record of keys; wrong
-keys, drafts and batches, by sampled texts.
+keys, drafts and batches, by sampled texts; wrong heads, by laws that are known.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support import mutants, sampled_mutants
+from tests.support import head_mutants, mutants, sampled_mutants
 from tests.support.key_mistakes import MISTAKES
 from tests.support.mutants import Mutant
 
@@ -55,6 +55,17 @@ A G-test of the real loop's texts, below {NEVER:g} for each.
 | rule | what is wrong |
 | --- | --- |
 """
+HEADS = """
+## Wrong heads, caught by laws that are known
+
+Heads that copy the hidden states of a small target draft by laws that are known
+(`tests/support/recurrent.py`). Each mistake gives some drafted token a law that is off
+by 0.004 or more, where right heads are within 0.0002 (`tests/drafters/test_heads.py`).
+
+| what is wrong | Medusa | blockwise | EAGLE-1 and 2 | EAGLE-3 |
+| --- | --- | --- | --- | --- |
+"""
+SEEN, CANNOT_BE = "rejected", "not possible"
 
 
 def certificate_line(mutant: Mutant) -> str:
@@ -80,11 +91,23 @@ def name_lines() -> str:
     return "".join([NAMES, *(f"| {describe(each)}" for each in MISTAKES)])
 
 
+def head_lines() -> str:
+    """Returns a line for each mistake, with the kinds of heads that it is made in."""
+    kinds: dict[str, set[str]] = {}
+    for kind, name, *_ in head_mutants.MUTANTS:
+        kinds.setdefault(name, set()).add(kind.removesuffix("_reduced"))
+    lines = []
+    for name, found in kinds.items():
+        cells = [SEEN if x in found else CANNOT_BE for x in head_mutants.ALL]
+        lines.append(f"| {' | '.join([name, *cells])} |\n")
+    return "".join([HEADS, *lines])
+
+
 def page() -> str:
     parts = [HEAD, *map(certificate_line, mutants.MUTANTS)]
     parts += [NOISE, *map(noise_line, mutants.NOISES), name_lines(), SAMPLED]
     sampled = [f"| {it.verifier} | {it.wrong} |\n" for it in sampled_mutants.MUTANTS]
-    return "".join([*parts, *sampled])
+    return "".join([*parts, *sampled, head_lines()])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.runtime import console
-from specjax.training import loop
+from specjax.training import events
 
 CURVE = "curve.jsonl"
 
@@ -51,12 +51,7 @@ def open_writer(flags: argparse.Namespace) -> Callable[[str], Any]:
         raise ValueError(f"no {CURVE} below {flags.runs}: name a folder of runs")
     if flags.to.exists():
         raise ValueError(f"{flags.to} is there: name a new folder for events")
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        wanted = "events are written by tensorboardX: pip install '.[events]'"
-        raise ValueError(wanted) from None
-    return SummaryWriter
+    return events.writer_class()
 
 
 def write(
@@ -79,10 +74,7 @@ def write(
         writer, done = shown[curve]
         lines = curve.read_text().rpartition("\n")[0].splitlines()  # whole ones
         for point in map(json.loads, lines[done:]):
-            for name in point.keys() - {"step", loop.AT_MOST}:
-                tag = loop.bound_name(name, point)
-                writer.add_scalar(tag, point[name], point["step"])
-        writer.flush()
+            events.add(writer, point)
         shown[curve] = writer, max(done, len(lines))
 
 

@@ -20,6 +20,7 @@ from specjax.training.losses import LOSSES
 if TYPE_CHECKING:
     from specjax.training.train_draft import Setting
 
+SCHEDULES = "linear", "cosine"  # the keys of `loop.FALLS`, which asks for optax
 NEEDED = "training needs optax: pip install 'specjax[train]'"
 
 
@@ -91,6 +92,7 @@ def make_setting(chosen: argparse.Namespace) -> "Setting":
         seed=chosen.seed,
         checkpoint_every=chosen.save_every,
         evaluate_every=chosen.evaluate_every,
+        schedule=chosen.schedule,
     )
     return Setting(
         kind=chosen.kind,
@@ -109,6 +111,7 @@ def make_setting(chosen: argparse.Namespace) -> "Setting":
         part=chosen.together,
         parts=chosen.parts,
         devices=chosen.mesh,
+        events=chosen.events,
     )
 
 
@@ -190,9 +193,14 @@ def make_parser() -> console.Parser:
     add("--rate", type=rate, metavar="R", help=f"of learning; default: {each}")
     add_whole_number("--warmup", 10, "steps in which the rate rises from 0", least=0)
     add_whole_number("--fall", 240, "last steps, in which it falls to 0", least=0)
+    of_schedule = "how it falls; %(default)s"
+    add("--schedule", default=SCHEDULES[0], choices=SCHEDULES, help=of_schedule)
     add("--weight-decay", type=share, default=0.0, metavar="W", help="of AdamW; 0")
     shared.add(parser, "mesh", "seed")
     add_whole_number("--save-every", 50, "steps; and every five minutes")
     add_whole_number("--evaluate-every", 50, "steps")
+    of_events = "also write the curve for TensorBoard; needs tensorboardX, pip install"
+    of_events += " 'specjax[events]'"
+    add("--events", type=Path, metavar="DIR", help=of_events)
     console.add_json(parser)
     return parser

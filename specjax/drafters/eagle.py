@@ -127,9 +127,11 @@ def init_params(key: Array, config: Config) -> Any:
     names of its axes."""
     layer, start = config.layer, jnp.zeros(1, jnp.int32)
     one = jnp.zeros((1, 1, layer.dim))
-    memory = heads.empty(layer, Prompt(jnp.zeros((1, 1), jnp.int32), start + 1), 1)
     network = Network(config)
-    return network.init(key, one, one, start, memory.layer, branches=None)["params"]
+    with nn.logical_axis_rules(()):  # no mesh divides the one row
+        memory = heads.empty(layer, Prompt(jnp.zeros((1, 1), jnp.int32), start + 1), 1)
+        variables = network.init(key, one, one, start, memory.layer, branches=None)
+    return variables["params"]
 
 
 abstract_params, partition_specs, num_params = describe(init_params)

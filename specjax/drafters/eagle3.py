@@ -239,10 +239,13 @@ def init_params(key: Array, config: Config) -> Any:
     """Returns fresh parameters of the head alone, each leaf boxed with the logical
     names of its axes."""
     tokens = jnp.zeros((1, 1), jnp.int32)
-    memory = heads.empty(config.layer, Prompt(tokens, jnp.ones(1, jnp.int32)), 1)
     taps = (jnp.zeros((1, 1, config.target_dim)),) * len(config.taps)
     network = Network(config)
-    variables = network.init(key, tokens, taps, memory.layer, method=Network.everything)
+    with nn.logical_axis_rules(()):  # no mesh divides the one row
+        memory = heads.empty(config.layer, Prompt(tokens, jnp.ones(1, jnp.int32)), 1)
+        variables = network.init(
+            key, tokens, taps, memory.layer, method=Network.everything
+        )
     return variables["params"]
 
 

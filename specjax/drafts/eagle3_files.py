@@ -91,7 +91,7 @@ def read_config(folder: Folder, target: Pretrained, dtype: str) -> eagle3.Config
     config = eagle3.Config(
         layer=layer,
         target_dim=whole.dim,
-        taps=taps or eagle3.default_taps(whole.num_layers),
+        taps=eagle3.default_taps(whole.num_layers) if taps is None else taps,
         draft_vocab=None if count == layer.vocab else count,
         norm_before_residual=field.truth(fields, RESIDUAL, False),
         norm_before_join=field.truth(nested | fields, "norm_before_fc", False),
@@ -164,22 +164,26 @@ def _eagle_config(fields: Fields) -> Fields:
 
 def _places(fields: Fields) -> tuple[int, ...] | None:
     """Returns the numbers of the target's layers that a head taps, as these fields list
-    them; None where they have no such list."""
+    them; None where they have no such list. Raises ValueError for any other value."""
     places = fields.get(PLACES)
     if places is None:
         return None
     if not isinstance(places, list) or not all(type(k) is int for k in places):
         raise field.field_error(PLACES, "a list of numbers of layers", places)
+    if not places:
+        raise ValueError(
+            f"{PLACES} is an empty list: write the numbers of the layers that the head"
+            " was trained on, or leave it out for those that EAGLE taps"
+        )
     return tuple(places)
 
 
 def _check_proposals(fields: Fields) -> None:
     """Raises ValueError for a config.json that lacks a proposal or the name of its
     target, both of which speculators requires."""
-    stated = fields.get("speculators_config")
-    if not isinstance(stated, dict) or not stated.get("proposal_methods"):
+    if not head_files.proposals(fields):
         raise ValueError("speculators_config has no proposal_methods")
-    verifier = stated.get("verifier")
+    verifier = fields["speculators_config"].get("verifier")
     if not isinstance(verifier, dict) or not verifier.get("name_or_path"):
         raise ValueError("speculators_config.verifier has no name_or_path")
 

@@ -37,6 +37,11 @@ WEIGHTS = {
 EMBEDDING = "embed_tokens.weight"
 JOIN = "fc.weight"
 MASK = "mask_hidden"  # of P-EAGLE, in place of states that the target did not compute
+# What a proposal of speculators says of its rule, with the value that is exact at
+# temperature 0; any other keeps tokens that the target would not have chosen.
+EXACT = {"proposal_type": "greedy", "verifier_accept_k": 1, "accept_tolerance": 0}
+# Settings of Medusa's typical acceptance, which no exact rule has.
+TYPICAL = "posterior_threshold", "posterior_alpha"
 INV_FREQ = "*.rotary_emb.inv_freq"  # of earlier versions; it follows from sizes
 LAYERS = "llama", "mistral", "qwen2", "qwen3"  # model_types of a head's layer
 # The values of `speculators_model_type`.
@@ -137,6 +142,29 @@ def find_folder(path: Path) -> Folder:
     fields = field.read(path / CONFIG)
     files = huggingface.weights(path)[0] if found[0].name == INDEX else found[:1]
     return Folder(path.name, path, kind, fields, (path / CONFIG, *files))
+
+
+def proposals(fields: Fields) -> list[Fields]:
+    """Returns the proposals that a folder of speculators lists; [] where it lists
+    none."""
+    stated = fields.get("speculators_config")
+    listed = stated.get("proposal_methods") if isinstance(stated, dict) else None
+    if not isinstance(listed, list):
+        return []
+    return [each for each in listed if isinstance(each, dict)]
+
+
+def inexact_rules(fields: Fields) -> list[str]:
+    """Returns the settings of rules that are not exact, as config.json recommends them,
+    each as "name = value"."""
+    found = {name: fields[name] for name in TYPICAL if fields.get(name) is not None}
+    rules = [f"{name} = {value!r}" for name, value in found.items()]
+    for each in proposals(fields):
+        for name, exact in EXACT.items():
+            value = each.get(name)
+            if value is not None and value != exact:
+                rules.append(f"{name} = {value!r}")
+    return rules
 
 
 def unread(path: Path, kind: str) -> ValueError:

@@ -1,11 +1,13 @@
 """Drafts from heads, by the folders that the heads are published in.
 
 `head_files` has the kinds and what tells them apart; each kind that is read has a
-module of its own there. How a file recommends to accept tokens, as Medusa's typical
-acceptance, is not followed: what is written has the target's law.
+module of its own there. A rule that is not exact and that a file recommends, such as
+Medusa's typical acceptance, is named and not followed: what is written has the target's
+law.
 """
 
 import functools
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,10 +69,19 @@ def load_head(path: Path, target: Pretrained, name: str = "") -> DraftSource:
     that repeats the target's is not held twice. Raises ValueError for a head of a kind
     that is not read, one that does not say what it needs, or one of another target;
     before any weight is read.
+
+    Warns:
+      UserWarning: config.json recommends a rule that is not exact. It is not applied.
     """
     folder = head_files.find_folder(path)
     folder = folder._replace(name=name or folder.name)
     source = LOADERS[folder.kind](folder, target)
+    if rules := head_files.inexact_rules(folder.fields):
+        warnings.warn(
+            f"{folder.path} recommends a rule that is not exact ({', '.join(rules)}),"
+            " and it is not applied: tokens are accepted by the rule that you name",
+            stacklevel=2,
+        )
     return source._replace(files=folder.files)
 
 

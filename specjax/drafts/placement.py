@@ -2,7 +2,8 @@
 
 The target's matrices are split over the mesh's axis `model`. Those of a draft are split
 too where the layout says `draft`; otherwise every device has a whole copy of them, and
-of the draft's caches.
+of the draft's caches. What a head has of its target's matrices lies as the target has
+it.
 """
 
 import functools
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import flax.linen as nn
+import jax
 from jax.sharding import PartitionSpec
 
 from specjax.checkpoints import Pretrained, sharding
@@ -40,7 +42,8 @@ def place_pair(target: Pretrained, draft: D) -> tuple[Pretrained, D]:
         placed = split(target)
         return placed, draft._replace(params=placed.params)
     if layout.draft == 1:
-        return split(target), replicate(draft)
+        placed = split(target)
+        return placed, replicate(draft, target.params, placed.params)
     model = weights(draft)
     sharding.check(model, devices=layout.model)
     return split(target), draft._replace(params=split(model).params)
@@ -62,10 +65,23 @@ def split(model: Pretrained) -> Pretrained:
     return model._replace(params=sharding.split(model.params, config))
 
 
-def replicate(draft: DraftSource) -> DraftSource:
+def replicate(draft: DraftSource, of_target: Any, placed: Any) -> DraftSource:
     """Returns the draft with its parameters and caches replicated on every device along
-    `model`."""
-    params = mesh.put(draft.params, PartitionSpec())
+    `model`.
+
+    Args:
+      draft: what drafts.
+      of_target: the parameters of its target. A head has some of these arrays.
+      placed: the same on the mesh, of which the head then has those.
+    """
+    both = zip(*map(jax.tree.leaves, (of_target, placed)), strict=True)
+    shared = {id(leaf): on_mesh for leaf, on_mesh in both}
+
+    def put(leaf: Any) -> Any:
+        found = shared.get(id(leaf))
+        return mesh.put(leaf, PartitionSpec()) if found is None else found
+
+    params = jax.tree.map(put, draft.params)
     law = draft.law and split_rows_only(draft.law)
     return draft._replace(params=params, factory=whole_factory(draft.factory), law=law)
 

@@ -9,6 +9,7 @@ from specjax.theory import speedup
 from specjax.verifiers import guarantees
 
 NOISY = 0.25  # of a speed: the width of an interval that says little
+FLOOR = 0.15  # of alpha: a head with a wrong layer was seen at 0.11, right at 0.48
 COSTS = {
     "draft": "drafting (gamma c)",
     "score": "the target's call on more tokens (v)",
@@ -114,7 +115,8 @@ def costs(row: dict, at: int) -> dict[str, float]:
 
 def warnings(row: dict) -> list[str]:
     """Returns the reasons to doubt the numbers, one line each."""
-    return [*speedup.doubts(row), *filter(None, [noise_warning(row)])]
+    own = noise_warning(row), alpha_warning(row)
+    return [*speedup.doubts(row), *filter(None, own)]
 
 
 def noise_warning(row: dict) -> str | None:
@@ -126,4 +128,16 @@ def noise_warning(row: dict) -> str | None:
     return (
         f"the interval of the best speed is {wide:.0%} of it wide: measure again on an"
         " idle machine, with --thorough"
+    )
+
+
+def alpha_warning(row: dict) -> str | None:
+    """Returns a warning if a model or head drafts so badly that it may have been read
+    wrongly, else None. Files do not show a wrong layer, position or target."""
+    read, alpha = row.get("draft_regime") in (SAMPLED, REDUCED_VOCAB), row.get("alpha")
+    if not read or alpha is None or alpha >= FLOOR:
+        return None
+    return (
+        f"alpha is {alpha:.2f}, little above chance: was the draft trained for"
+        f" {row['target']}, and does a head read the layers that it was trained on?"
     )

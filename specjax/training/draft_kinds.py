@@ -98,7 +98,7 @@ def reads(kind: str, target: Pretrained, sizes: Sizes) -> Reads:
             f"{target.name} is a {target.family}, whose layers are not tapped: name a"
             " GPT or a model of Llama's kind"
         )
-    taps = sizes.taps or default_taps(whole.num_layers)
+    taps = default_taps(whole.num_layers) if sizes.taps is None else sizes.taps
     families.of(whole).check(whole._replace(taps=taps))
     return Reads(taps=taps)
 

@@ -40,16 +40,24 @@ from specjax.training.states import TrainState
 from specjax.training.storage import replace
 
 Totals = Mapping[str, tuple[Any, Any]]  # by name, a sum over tokens and their number
+Report = Callable[[Mapping[str, Any]], None]  # reads a line of a curve
 AT_MOST = "at_most"  # of a line of the curve, the names that are upper bounds
 SAVE_SECONDS = 300.0  # a slow machine saves more often than by steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
 TEXT = "text"  # of `Task.sizes`, the digest of what is learnt from; older runs lack it
+# How a rate falls to zero, (rate, steps) -> schedule; older runs do not say theirs, and
+# have the first.
+FALLS: dict[str, Callable[[float, int], optax.Schedule]] = {
+    "linear": lambda rate, steps: optax.linear_schedule(rate, 0.0, steps),
+    "cosine": lambda rate, steps: optax.cosine_decay_schedule(rate, max(steps, 1)),
+}
 
 
 class Recipe(NamedTuple):
-    """The recipe of a run; its rate falls linearly to zero over the last `decay` steps.
+    """The recipe of a run; its rate falls to zero over the last `decay` steps.
 
     Attributes:
+        schedule: how it falls: linear, or cosine, along half a period.
         optimizer: adamw; scaled, which is Adam with steps relative to each parameter's
             own size; or adafactor (Shazeer & Stern 2018), which has relative steps too,
             and stores no moments of matrices.
@@ -66,6 +74,7 @@ class Recipe(NamedTuple):
     checkpoint_every: int = 100
     evaluate_every: int = 250
     optimizer: str = "adamw"
+    schedule: str = "linear"
 
 
 class Task(NamedTuple):
@@ -101,13 +110,13 @@ class Task(NamedTuple):
 
 
 def learning_rate(recipe: Recipe) -> optax.Schedule:
-    """Returns a learning rate that warms up, stays, then falls linearly to zero over
-    the last `decay` steps.
+    """Returns a learning rate that warms up, stays, then falls to zero over the last
+    `decay` steps, as the recipe's schedule says.
     """
     fall = recipe.steps - recipe.decay
     up = optax.linear_schedule(0.0, recipe.rate, recipe.warmup)
     flat = optax.constant_schedule(recipe.rate)
-    down = optax.linear_schedule(recipe.rate, 0.0, recipe.decay)
+    down = FALLS[recipe.schedule](recipe.rate, recipe.decay)
     return optax.join_schedules([up, flat, down], [recipe.warmup, fall])
 
 
@@ -125,22 +134,32 @@ def optimizer(recipe: Recipe) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(1.0), rules[recipe.optimizer])
 
 
-def train(folder: Path, task: Task, recipe: Recipe, *, devices: str = "") -> Any:
+def train(
+    folder: Path,
+    task: Task,
+    recipe: Recipe,
+    *,
+    devices: str = "",
+    report: Report | None = None,
+) -> Any:
     """Trains to `recipe.steps`, or continues from the state in the folder.
 
-    devices: a mesh, as `runtime.mesh.parse` reads it; "" is one device. Returns the
-    parameters, on the host where there were several. Raises ValueError if the folder
-    holds a run of another recipe, for a mesh that does not divide it, or where the loss
-    or the weights are no longer finite. At SIGTERM, as before a machine is taken away,
-    the step is finished and kept, and the process ended by `console.termination_code`.
+    devices: a mesh, as `runtime.mesh.parse` reads it; "" is one device. report: called
+    with every new line of the curve. Returns the parameters, on the host where there
+    were several. Raises ValueError if the folder holds a run of another recipe, for a
+    mesh that does not divide it, or where the loss or the weights are no longer finite.
+    At SIGTERM, as before a machine is taken away, the step is finished and kept, and
+    the process ended by `console.termination_code`.
     """
     with mesh.using(devices), locks.lock_folder(folder):
         check_mesh(folder.name, task, recipe)
-        params = train_on_mesh(folder, task, recipe)
+        params = train_on_mesh(folder, task, recipe, report)
     return jax.device_get(params) if devices else jax.tree.map(jnp.asarray, params)
 
 
-def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
+def train_on_mesh(
+    folder: Path, task: Task, recipe: Recipe, report: Report | None = None
+) -> Any:
     """Trains as `train` does, on the mesh in use."""
     folder.mkdir(parents=True, exist_ok=True)
     rule, measure = optimizer(recipe), jax.jit(measured(task))
@@ -183,6 +202,8 @@ def train_on_mesh(folder: Path, task: Task, recipe: Recipe) -> Any:
                 point["seconds"] = round(time.monotonic() - begun, 1)
                 with writing.name_path(curve), curve.open("a") as file:
                     file.write(json.dumps(point, allow_nan=False) + "\n")
+                if report is not None:
+                    report(point)
             due = state.step % recipe.checkpoint_every == 0 or last or ending
             falls = recipe.decay and state.step == recipe.steps - recipe.decay
             if due or falls or time.monotonic() - saved > SAVE_SECONDS:
@@ -354,6 +375,7 @@ def check_same(path: Path, sizes: dict, recipe: Recipe, step: int) -> None:
         there = there["config"] | there["recipe"]
         if TEXT in here:
             there.setdefault(TEXT, here[TEXT])
+        there.setdefault("schedule", next(iter(FALLS)))
         if step <= min(it["steps"] - it["decay"] for it in (there, here)):
             there |= {key: here[key] for key in ("steps", "decay")}
         unlike = [

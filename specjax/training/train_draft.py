@@ -24,7 +24,14 @@ from specjax.drafts import blockwise_files, eagle3_files, medusa_files
 from specjax.keys import root_key
 from specjax.models import families, gpt
 from specjax.prompts.questions import Chosen
-from specjax.training import accumulation, draft_kinds, loop, target_states, written
+from specjax.training import (
+    accumulation,
+    draft_kinds,
+    events,
+    loop,
+    target_states,
+    written,
+)
 from specjax.training.draft_kinds import Learner, Sizes
 from specjax.training.heads import Objective
 from specjax.training.loop import Recipe
@@ -59,6 +66,7 @@ class Setting:
       part: texts that are written or read together, and make a shard.
       parts: the number of parts of a batch, which are computed one after another.
       devices: a mesh, as `runtime.mesh.parse` reads it; "" is one device.
+      events: a folder for events of TensorBoard; None for none.
     """
 
     kind: str
@@ -77,6 +85,7 @@ class Setting:
     part: int = 64
     parts: int = 1
     devices: str = ""
+    events: Path | None = None
 
 
 class Material(NamedTuple):
@@ -112,6 +121,10 @@ def train(target: Pretrained, setting: Setting) -> dict[str, Any]:
             " decoders alone: name a GPT or a model of Llama's kind"
         )
     make_learner(target, setting, None)  # raises an error for its sizes
+    curve = setting.runs / "training" / "curve.jsonl"
+    report = None
+    if setting.events is not None:
+        report = events.reporter(setting.events, curve)
     model = pretrained.with_taps(target, reads.taps)
     material = read_texts(model, setting, reads)
     digests = {"target": loop.digest(target.params)}
@@ -135,11 +148,10 @@ def train(target: Pretrained, setting: Setting) -> dict[str, Any]:
     about = digests | material.about
     task = task._replace(sizes=to_json(identity(setting, learner) | about))
     params = loop.train(
-        setting.runs / "training", task, setting.recipe, devices=setting.devices
+        curve.parent, task, setting.recipe, devices=setting.devices, report=report
     )
     save(setting, target, learner, params)
-    curve = (setting.runs / "training" / "curve.jsonl").read_text().splitlines()
-    return json.loads(curve[-1])
+    return json.loads(curve.read_text().splitlines()[-1])
 
 
 def read_texts(target: Pretrained, setting: Setting, reads: Reads) -> Material:

@@ -41,6 +41,24 @@ def test_a_verdict_names_speed_sameness_and_what_costs_most():
     assert "without an interval" in verdict.verdict(ROW | {"best_speedup_ci": None})
 
 
+@pytest.mark.parametrize(
+    ("regime", "alpha", "words"),
+    [
+        ("sampled law", 0.11, ["alpha is 0.11, little above chance: was the draft"]),
+        ("law of some ids", 0.11, ["alpha is 0.11, little above chance: was the"]),
+        ("law of some ids", 0.48, []),
+        ("sampled law", None, []),
+        ("certain", 0.11, []),
+        ("table law", 0.11, []),
+    ],
+)
+def test_a_draft_little_above_chance_is_doubted(regime, alpha, words):
+    """A file does not show whether a head reads the layers that it was trained on."""
+    found = verdict.warnings(ROW | {"draft_regime": regime, "alpha": alpha})
+    assert len(found) == len(words)
+    assert all(map(str.startswith, found, words))
+
+
 def test_what_speaks_against_the_numbers_is_said_alike_everywhere(capsys):
     assert verdict.summary(ROW)["warnings"] == []
     bad = {"best_speedup_ci": [0.7, 1.5], "overhead": [-0.2, 0.05]}

@@ -4,10 +4,11 @@ Axes: B rows, G = gamma or nodes of a tree, V vocabulary.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from specjax import generate, policies, probs, trees
 from specjax.drafters import (
     autoregressive,
     best_first,
+    eagle,
     eagle3,
     grown,
     heads,
@@ -26,11 +28,12 @@ from specjax.drafters.rollout import draw_coupled
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, llama, penalties
 from specjax.models.constrained import constrained
-from specjax.quantized import Int8
+from specjax.quantized import Dynamic, Int8
 from specjax.step import Decoder, build_step
 from specjax.types import Drafter, Model, Params, Policy, TargetCall
 from specjax.verifiers import gumbel, recursive, token
-from tests.support import recurrent, slow, tiny, tiny_llama
+from tests.models.test_constrained import RULES as ONE_IN_THREE
+from tests.support import head_mutants, recurrent, slow, tiny, tiny_llama
 from tests.support.drafted import Drafted, drafts_by_step
 from tests.support.recurrent import KINDS, Copy
 
@@ -100,11 +103,8 @@ def distance(kind: str, head: Copy, now: Drafted) -> float:
 
 
 SHAPES = [(kind, chain) for kind in KINDS]
-SHAPES += [
-    ("medusa", build_fixed_tree),
-    ("eagle", build_grown_tree),
-    ("eagle3_reduced", build_fixed_tree),
-]
+SHAPES += [(kind, build_fixed_tree) for kind in KINDS]
+SHAPES += [("eagle", build_grown_tree)]
 
 
 @pytest.mark.parametrize(
@@ -182,94 +182,33 @@ def test_a_head_that_copies_the_target_is_always_accepted(kind, build):
     np.testing.assert_array_equal(counts.calls, calls)
 
 
-# Mutants: each gives other laws.
+@pytest.mark.parametrize(
+    "mutant",
+    slow.mark_slow_unless(
+        lambda mutant: (mutant.kind, mutant.name) == ("blockwise", head_mutants.TAKEN),
+        head_mutants.MUTANTS,
+    ),
+    ids=lambda mutant: f"{mutant.kind}: {mutant.name}",
+)
+def test_mutants_are_seen(mutant):
+    build = build_fixed_tree if mutant.tree else chain
+    with mutant.make() as broken:
+        found = wrong_laws(
+            mutant.kind,
+            lambda model: broken.drafter(build(model)),
+            change=broken.head,
+            target=broken.target,
+        )
+    assert found > 20 * TOLERANCE
 
 
-def one_slot_off(monkeypatch) -> dict:
-    right = heads.hidden_before
-    late = lambda memory, start, *rest: right(memory, start - 1, *rest)  # noqa: E731
-    monkeypatch.setattr(heads, "hidden_before", late)
-    return {"kind": "eagle"}
-
-
-def keep_rejected_tokens(monkeypatch) -> dict:
-    right = heads.store
-
-    def store(memory, hidden, call):
-        return right(memory, hidden, call._replace(accepted=call.num))
-
-    monkeypatch.setattr(heads, "store", store)
-    return {"kind": "eagle"}
-
-
-def keep_one_rejected_token(monkeypatch) -> dict:
-    def change(head: Copy) -> Copy:
-        right = head.model.observe
-
-        def observe(params, said, call):
-            return right(params, said, call._replace(accepted=call.num))
-
-        return head._replace(model=head.model._replace(observe=observe))
-
-    return {"kind": "medusa", "change": change}
-
-
-def read_wrong_layer(monkeypatch) -> dict:
-    target = recurrent.build()
-
-    def hidden(features):
-        found = target.hidden(features)
-        return found._replace(taps=found.taps[1:] + found.taps[:1])
-
-    return {"kind": "eagle3", "target": target._replace(hidden=hidden)}
-
-
-def offsets_as_ids(monkeypatch) -> dict:
-    def change(head: Copy) -> Copy:
-        offsets = np.asarray(head.params["ids"]) - np.arange(head.said.size)
-        place = np.full(recurrent.V, offsets.size)
-        place[offsets] = np.arange(offsets.size)
-        read = {"ids": jnp.asarray(offsets), "place": jnp.asarray(place)}
-        return head._replace(params={**head.params, **read})
-
-    return {"kind": "eagle3_reduced", "change": change}
-
-
-def order_by_node(monkeypatch) -> dict:
-    monkeypatch.setattr(trees, "rows_on_path", lambda rows, verdict: rows)
-    return {"kind": "eagle", "build": build_fixed_tree}
-
-
-def law_of_another_token(monkeypatch) -> dict:
-    def build(model: Model) -> Drafter:
-        drafter = chain(model)
-
-        def draft(*asked):
-            made, cache = drafter.draft(*asked)
-            law = jax.tree.map(lambda x: jnp.roll(x, 1, axis=1), made.law)
-            return made._replace(law=law), cache
-
-        return drafter._replace(draft=draft)
-
-    return {"kind": "eagle", "build": build}
-
-
-MUTANTS = [
-    one_slot_off,
-    keep_rejected_tokens,
-    keep_one_rejected_token,
-    read_wrong_layer,
-    offsets_as_ids,
-    order_by_node,
-    law_of_another_token,
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_mutants_are_seen(mutant, monkeypatch):
-    how = {"build": chain, **mutant(monkeypatch)}
-    assert wrong_laws(how.pop("kind"), how.pop("build"), **how) > 20 * TOLERANCE
+def test_every_mistake_is_made_in_every_kind_of_head_that_can_have_it():
+    kinds = {}
+    for kind, name, *_ in head_mutants.MUTANTS:
+        kinds.setdefault(name, set()).add(kind)
+    assert kinds.pop("d2t taken as ids") == {"eagle3_reduced"}
+    assert all(found == {*KINDS} - {"eagle3_reduced"} for found in kinds.values())
+    assert len(kinds) == 5
 
 
 def test_d2t_that_is_read_as_ids_is_refused():
@@ -316,33 +255,59 @@ TARGETS = {
     "windows": (GEMMA, tiny_llama.build, 38),
     "bfloat16": (BFLOAT, tiny_llama.build, 4),
     "int8": (WIDE, gpt.build, 2),
-    "constrained": (tiny.TARGET, gpt.build, 2),
+    "int8_dynamic": (WIDE, gpt.build, 2),
+    "int8 cache": (tiny.TARGET._replace(cache="int8"), gpt.build, 2),
+    "penalties": (tiny.TARGET, gpt.build, 2),
+    "grammar": (tiny.TARGET, gpt.build, 2),
 }
+RULES = {"penalties": penalties.build(presence=2.0, last=6), "grammar": ONE_IN_THREE}
+
+
+def make_head(kind: str, config, target: Model, params) -> tuple[Model, Any]:
+    """Returns a head with arbitrary weights for a target, and its parameters."""
+    layer = llama.Config(config.vocab, config.dim, 8, 1, 2, 1, 4, dtype=config.dtype)
+
+    def draw(shapes):
+        return tiny.draw_params(shapes, 3, lambda name, noise: noise / 2)
+
+    if kind == "eagle3":
+        sizes = eagle3.Config(layer, config.dim, (0, 1, 2))
+        own = draw(eagle3.abstract_params(sizes))
+        return eagle3.head(sizes), eagle3.parameters(sizes, own, params)
+    if kind == "eagle":
+        model = eagle.head(eagle.Config(layer), target.readout)
+        own = draw(eagle.abstract_params(eagle.Config(layer)))
+        return model, heads.with_target(own, params)
+    wide = 8 if kind == "blockwise" else None
+    at_once = medusa.Config(
+        config.vocab, config.dim, 3, mlp_dim=wide, dtype=config.dtype
+    )
+    own = draw(medusa.abstract_params(at_once))
+    return medusa.head(at_once, target.readout), heads.with_target(own, params)
 
 
 @pytest.mark.parametrize(
-    "name", slow.mark_slow_unless(lambda name: name == "windows", TARGETS)
+    ("kind", "name"),
+    slow.mark_slow_unless(
+        lambda case: case in (("eagle3", "windows"), ("blockwise", "int8 cache")),
+        itertools.product(KINDS[:4], TARGETS),
+    ),
 )
-def test_texts_are_those_of_a_target_of_any_kind(name):
-    """EAGLE-3 with arbitrary weights drafts; without a draft, calls have as many
-    tokens. The rule that promises it gives the same texts for the same keys."""
+def test_texts_are_those_of_a_target_of_any_kind(kind, name):
+    """A head with arbitrary weights drafts; without a draft, calls have as many tokens.
+    The rule that promises it gives the same texts for the same keys."""
     config, build, seed = TARGETS[name]
     module = tiny if isinstance(config, gpt.Config) else tiny_llama
     target = build(config._replace(taps=(0, 1, 2)))
-    params = module.weights(config, seed)
-    if name == "int8":
-        params = tiny.quantize_params(params)
-        assert isinstance(params["embedding"], Int8)
-    layer = llama.Config(config.vocab, config.dim, 8, 1, 2, 1, 4, dtype=config.dtype)
-    sizes = eagle3.Config(layer, config.dim, (0, 1, 2))
-    own = tiny.draw_params(
-        eagle3.abstract_params(sizes), 3, lambda name, noise: noise / 2
-    )
-    head = eagle3.head(sizes)
-    if name == "constrained":
-        rules = penalties.build(presence=2.0, last=6)
+    params = module.weights(config._replace(cache=None), seed)
+    if name in ("int8", "int8_dynamic"):
+        params = tiny.quantize_params(params, name)
+        wanted = Int8 if name == "int8" else Dynamic
+        assert isinstance(params["readout"], wanted)
+    head, of_head = make_head(kind, config, target, params)
+    if (rules := RULES.get(name)) is not None:
         target, head = constrained(target, rules), constrained(head, rules)
-    both = Params(params, eagle3.parameters(sizes, own, params))
+    both = Params(params, of_head)
     request = make_request(jax.random.key(0), PROMPT, NEW, make_sampling(BATCH, 1.5))
     texts = []
     for drafter in (autoregressive.build(head, 3, draw_coupled), nothing.build(3)):

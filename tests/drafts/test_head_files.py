@@ -41,6 +41,7 @@ BREAKS = [
     ("speculators", {PLACES: [0, 1, 5]}, "taps name place 5"),
     ("speculators", {PLACES: [1, 2]}, "fc.weight"),
     ("speculators", {PLACES: "all"}, "a list of numbers of layers"),
+    ("speculators", {PLACES: []}, "layer_ids is an empty list: write the numbers"),
     ("speculators", {"target_hidden_size": 32}, "those of tiny have"),
     ("speculators", {"draft_vocab_size": 8}, "lm_head.weight"),
     ("speculators", {"norm_before_fc": True}, "input_norm.weight"),
@@ -48,6 +49,7 @@ BREAKS = [
     ("midlayer", {PLACES: [0, 1, 2]}, "outside of eagle_config"),
     ("midlayer", {"eagle_config": {PLACES: [0, 1, 4]}}, "taps name place 5"),
     ("midlayer", {"eagle_config": {"use_aux_hidden_state": False}}, "taps nothing"),
+    ("midlayer", {"eagle_config": {PLACES: []}}, "layer_ids is an empty list: write"),
     ("midlayer", {"eagle_config": 3}, "eagle_config must be an object"),
     ("midlayer", {"fc_norm": True}, "fc_norm.0.weight"),
     ("midlayer", {"draft_vocab_size": V, "model_type": "gpt_oss"}, "model_type must"),
@@ -113,6 +115,7 @@ def test_a_head_in_shards_is_read_from_the_hub(tmp_path, monkeypatch):
 
 ARRAYS = [
     ("speculators", {"d2t": SAID}, "name other ids; id i of a head is"),
+    ("speculators", {"t2d": np.ones(V, bool)}, "d2t and t2d name other ids"),
     ("midlayer", {"d2t": SAID}, "name other ids; id i of a head is"),
     ("midlayer", {"d2t": NO_IDS, "t2d": None}, None),  # the first ids
     ("midlayer", {"d2t": NO_IDS - 1, "t2d": None}, "d2t must give ids that ascend"),
@@ -190,15 +193,27 @@ UNREAD = [
     ({"speculators_model_type": "peagle"}, "P-EAGLE"),
     ({"speculators_model_type": "dflash"}, "DFlash"),
     ({"speculators_model_type": "dspark"}, "DSpark"),
+    ({"speculators_model_type": "xpress"}, "XPress"),
     ({"speculators_model_type": "mtp"}, "native MTP"),
     ({"speculators_model_type": "later"}, "'later' of speculators"),
     ({"architectures": ["PEagleDraftModel"], "draft_vocab_size": 9}, "P-EAGLE"),
     ({"architectures": ["DFlashDraftModel"]}, "DFlash"),
     ({"architectures": ["DFlash2DraftModel"]}, "DFlash 2"),
     ({"architectures": ["Qwen3DSparkModel"]}, "DSpark"),
+    ({"architectures": ["Qwen3XPressModel"]}, "XPress"),
+    ({"architectures": ["LiLiCorrDraftModel"]}, "LiLiCorr"),
+    ({"architectures": ["DominoDraftModel"]}, "Domino"),
+    ({"dflash_config": {"projector_type": "domino"}}, "Domino"),
     ({"dflash_config": {"projector_type": "dspark"}}, "DSpark"),
     ({"dflash_config": {"mask_token_id": 3}}, "DFlash"),
     ({"dflash_config": {"causal_head": True}}, "JetSpec"),
+    (
+        {"architectures": ["DFlashDraftModel"], "dflash_config": {"causal_head": True}},
+        "JetSpec",
+    ),
+    ({"model_type": "muse_glimmer_assistant"}, "DFlash"),
+    ({"model_type": "mlp_speculator", "n_predict": 3}, "MLP speculator"),
+    ({"model_type": "qwen3_next", "num_mtp_layers": 1}, "native MTP"),
     ({"model_type": "llama", "num_nextn_predict_layers": 1}, "native MTP"),
     ({"model_type": "qwen3", "mtp_num_hidden_layers": 1}, "native MTP"),
     ({"model_type": "gemma4_assistant"}, "native MTP"),
@@ -215,6 +230,43 @@ def test_a_kind_that_is_not_read_is_refused_by_its_name(fields, kind, tmp_path):
         drafts.load_draft(str(tmp_path), target())
     with pytest.raises(ValueError, match=words):
         drafts.draft_files(str(tmp_path), "float32")
+
+
+LOOSE = {"proposal_type": "greedy", "speculative_tokens": 3}
+RULES = [
+    ({"verifier_accept_k": 1, "accept_tolerance": 0.0}, ""),
+    ({"verifier_accept_k": 3}, "verifier_accept_k = 3"),
+    ({"accept_tolerance": 0.5}, "accept_tolerance = 0.5"),
+    ({"proposal_type": "lenient"}, "proposal_type = 'lenient'"),
+]
+
+
+@pytest.mark.parametrize(("proposal", "words"), RULES)
+def test_a_rule_that_is_not_exact_is_named_and_not_applied(
+    proposal, words, tmp_path, recwarn
+):
+    folder = speculators(tmp_path / "head")
+    strict = drafts.load_draft(str(folder), target())
+    stated = head_folders.weights(folder)[0]["speculators_config"]
+    stated["proposal_methods"].append(LOOSE | proposal)
+    change(folder, speculators_config=stated)
+    recwarn.clear()
+    source = drafts.load_draft(str(folder), target())
+    jax.tree.map(np.testing.assert_array_equal, source.params, strict.params)
+    assert source._replace(params=None) == strict._replace(params=None)
+    found = [str(each.message) for each in recwarn]
+    assert len(found) == bool(words)
+    if words:
+        assert f"{folder} recommends a rule that is not exact ({words})" in found[0]
+        assert "it is not applied" in found[0] and "\n" not in found[0]
+
+
+def test_the_settings_of_typical_acceptance_are_named(tmp_path):
+    folder = WRITE["medusa"](tmp_path / "head")
+    change(folder, posterior_threshold=0.09, posterior_alpha=0.3)
+    words = r"\(posterior_threshold = 0.09, posterior_alpha = 0.3\), and it is not"
+    with pytest.warns(UserWarning, match=words):
+        drafts.load_draft(str(folder), target())
 
 
 def test_models_are_no_heads(tmp_path):

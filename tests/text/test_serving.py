@@ -31,6 +31,8 @@ PAIRS = {
     "gpt-copying": (GPT, "copying"),
     "gpt-trigram": (GPT, "trigram"),
     "gpt-eagle": (GPT, "eagle"),
+    "gpt-eagle3": (GPT, "eagle3"),
+    "gpt-blockwise": (GPT, "blockwise"),
     "llama-adaptive": (LLAMA, "adaptive"),
     "t5-anchored": (T5, "anchored"),
 }

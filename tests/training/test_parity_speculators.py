@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import checkpoints, drafts, generate, probs
+from specjax import checkpoints, drafts, generate, probs, zoo
 from specjax.cli import train_draft
 from specjax.drafters import eagle3
 from specjax.drafts import eagle3_files, head_files
@@ -24,7 +24,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import llama
 from specjax.models.llama import Rotation, Stretch
 from specjax.step import Decoder
-from specjax.training import heads
+from specjax.training import draft_kinds, heads
 from specjax.types import Params
 from tests.support import head_folders, text_folders, tiny_llama
 from tests.support.head_folders import SAID, V
@@ -127,7 +127,7 @@ def our_drafts(whole, source, texts):
     return jax.tree.map(np.asarray, (greedy, *run(make_sampling(len(texts), 1.0))))
 
 
-def compare(folder, target, module):
+def compare(folder, target, module, atol=ATOL):
     """Asserts that a head's folder gives the module's logits, in training and in
     drafts."""
     read = eagle3_files.read(head_files.find_folder(folder), target)
@@ -140,7 +140,7 @@ def compare(folder, target, module):
         theirs = module_logits(module, taps[row, :-1], tokens)
         for j, turn in enumerate(turns):
             ours = np.asarray(turn.logits[row, j + 1 :])
-            np.testing.assert_allclose(ours, theirs[j, : len(ours)], atol=ATOL)
+            np.testing.assert_allclose(ours, theirs[j, : len(ours)], atol=atol)
 
     ids = np.asarray(source.params.get("ids", np.arange(target.vocab)))
     known = TEXT[:, :KNOWN].tolist()
@@ -151,7 +151,7 @@ def compare(folder, target, module):
         law = np.zeros((TURNS, target.vocab))
         law[:, ids] = np.exp(logits - logits.max(-1, keepdims=True))
         law /= law.sum(-1, keepdims=True)
-        np.testing.assert_allclose(laws[row], law, atol=ATOL)
+        np.testing.assert_allclose(laws[row], law, atol=atol)
 
 
 OPTIONS = {
@@ -262,3 +262,35 @@ def test_a_trained_head_is_read_back_by_the_package(tmp_path):
     embedding = module.embed_tokens.weight.detach().numpy()
     np.testing.assert_array_equal(embedding, target.params["embedding"])
     compare(tmp_path / "head", target, read_module(tmp_path / "head"))
+
+
+def write_verifier(folder, target):
+    """Writes a Llama of one layer with the embedding and the readout of a target that
+    transformers has no class for; the package reads nothing else of a verifier."""
+    whole = target.config
+    config = llama.Config(target.vocab, whole.dim, 16, 1, 1, 1, 8)
+    params = tiny_llama.weights(config, 1)
+    params |= {"embedding": target.params["embedding"]}
+    params |= {"readout": draft_kinds.readout_of(target)}
+    checkpoints.save(folder, (config, params))
+
+
+def test_the_bundled_head_of_the_code_target_is_read_by_the_package(tmp_path):
+    """Its target is bundled, and has no folder that transformers reads: the folder is
+    written here, and the head says where it is."""
+    target, folder = specjax.load("code_target"), tmp_path / "head"
+    bundled = head_files.find_folder(zoo.FOLDER / "code_eagle3")
+    read = eagle3_files.read(bundled, target)
+    ids = np.arange(len(read.offsets)) + read.offsets
+    eagle3_files.write(
+        folder, read.config, read.params, ids=ids, target=target, chain=TURNS
+    )
+    stated = head_folders.weights(folder)[0]["speculators_config"]
+    assert stated["verifier"]["name_or_path"] == "code_target"
+    write_verifier(tmp_path / "verifier", target)
+    stated["verifier"]["name_or_path"] = str(tmp_path / "verifier")
+    head_folders.change(folder, speculators_config=stated)
+    module = read_module(folder)
+    embedding = module.embed_tokens.weight.detach().numpy()
+    np.testing.assert_array_equal(embedding, target.params["embedding"])
+    compare(folder, target, module, atol=2e-3)  # logits of a model 512 features wide

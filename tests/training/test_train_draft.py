@@ -1,9 +1,13 @@
 """`specjax train-draft` trains heads on what they draft from, continues after any stop,
 and writes files that are read back exactly."""
 
+import contextlib
 import itertools
 import json
+import sys
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +20,8 @@ from specjax.drafters import eagle3, medusa
 from specjax.drafts import eagle3_files, head_files, medusa_files
 from specjax.models import gpt
 from specjax.training import (
+    accumulation,
+    draft_kinds,
     heads,
     loop,
     states,
@@ -25,7 +31,7 @@ from specjax.training import (
 )
 from specjax.training.target_states import Lesson
 from specjax.types import Hidden, Prompt, TargetCall
-from tests.support import head_folders, text_folders
+from tests.support import devices, head_folders, slow, text_folders
 from tests.support.head_folders import V
 
 TEXT = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]], np.int32)
@@ -120,6 +126,44 @@ def test_held_out_alpha_is_a_bound_with_the_number_of_its_tokens():
     assert total / count == pytest.approx(0.8, abs=1e-4)
     assert total / count > np.minimum(p, q).sum() + 0.2
     assert tuple(map(int, found["best_1"])) == (0, 4)  # they prefer different ids
+
+
+@pytest.mark.parametrize("kind", slow.mark_slow_after(1, ["medusa", "eagle3"]))
+def test_the_gradient_of_parts_is_that_of_a_batch(kind):
+    """The parts of the batch have texts of different lengths, so that a part with more
+    tokens counts more."""
+    target = head_folders.target()
+    sizes, goal = draft_kinds.Sizes(), heads.Objective("kl", 0.8)
+    read = draft_kinds.reads(kind, target, sizes)
+    whole = specjax.drafts.pretrained.with_taps(target, read.taps)
+    if kind == "medusa":
+        learner = draft_kinds.medusa_learner(target, sizes, goal)
+    else:
+        learner = draft_kinds.eagle3_learner(target, sizes, goal, None)
+
+    @jax.jit
+    def read():
+        zero = jnp.zeros(2, jnp.int32)
+        features, _ = whole.model.apply(whole.params, jnp.asarray(TEXT), zero, None)
+        law = written.most_likely_ids(whole.model.readout(whole.params, features))
+        return whole.model.hidden(features), law
+
+    hidden, (ids, log_p) = read()
+    lesson = make_lesson(whole, hidden)
+    texts = lesson.whole.texts._replace(length=np.array([LENGTH, 4]))
+    ids, log_p = np.int32(ids[:, :-1]), np.float32(log_p[:, :-1])
+    lesson = lesson._replace(whole=written.Written(texts, ids, log_p))
+    lesson = jax.tree.map(jnp.asarray, lesson)
+    loss = accumulation.in_parts(learner.loss, 2, train_draft.weight_of)
+    params = learner.init(jax.random.key(0))
+    one, two = (
+        jax.jit(jax.value_and_grad(f))(params, lesson) for f in (learner.loss, loss)
+    )
+    assert max(jnp.abs(leaf).max() for leaf in jax.tree.leaves(one[1])) > 0.01
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), two, one)
+    halves = [jax.tree.map(lambda x, i=i: x[i : i + 1], lesson) for i in (0, 1)]
+    plain = np.mean([jax.jit(learner.loss)(params, half) for half in halves])
+    assert abs(plain - one[0]) > 1e-3  # parts do not weigh alike
 
 
 # The command.
@@ -279,3 +323,83 @@ def test_every_kind_is_trained_on_texts_that_are_read(flags, desk):
     done = specjax.generate_text(target, draft, PROMPTS[:2], gamma=2, new_tokens=6)
     alone = specjax.generate_text(target, None, PROMPTS[:2], new_tokens=6)
     assert done.ids == alone.ids
+
+
+MESHES = "", "--mesh data=2"
+
+
+def train_on_meshes(folder, kind):
+    """Prints the losses of a head that is trained on one device and on two, as JSON.
+
+    For a process that has them."""
+    found = []
+    for number, mesh in enumerate(MESHES):
+        out = f"{folder}/{kind}_{number}"
+        data = f"--data {folder}/prompts.jsonl --length 8"
+        flags = f"--target {folder}/m0.safetensors --out {out} {SHORT} {data} {mesh}"
+        with contextlib.redirect_stdout(sys.stderr):
+            command.main(f"{flags} --kind {kind}".split())
+        lines = Path(f"{out}.run/training/curve.jsonl").read_text().splitlines()
+        found.append([json.loads(line) for line in lines])
+    json.dump(found, sys.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "blockwise"])
+def test_a_head_is_trained_on_a_mesh_as_on_one_device(kind, desk):
+    """Two devices, which a CPU simulates, have half of the rows of each batch."""
+    one, two = devices.run_module(__name__, str(desk), kind)
+    assert len(one) == len(two) == 2
+    for before, after in zip(one, two, strict=True):
+        assert before.keys() == after.keys()
+        for name in before.keys() - {"seconds", "at_most"}:
+            assert before[name] == pytest.approx(after[name], abs=2e-3), name
+
+
+def test_the_curve_is_written_as_events(desk, head, monkeypatch, tmp_path):
+    """A folder that is new has all points, also those of a run that has ended; one that
+    exists has the new ones."""
+    points = []
+
+    class Writer:
+        def __init__(self, folder: str):
+            Path(folder).mkdir(exist_ok=True)
+            self.add_scalar = lambda *point: points.append(point)
+            self.flush = lambda: None
+
+    library = SimpleNamespace(SummaryWriter=Writer)
+    monkeypatch.setitem(sys.modules, "tensorboardX", library)
+    again = f"{HEAD} --generate {desk}/prompts.jsonl --runs {head}.run"
+    again += f" --events {tmp_path}/events"
+    run(desk, tmp_path / "first", again)
+    lines = (desk / "head.run/training/curve.jsonl").read_text().splitlines()
+    wanted = {
+        (f"{name} at most" if name in point["at_most"] else name, value, point["step"])
+        for point in map(json.loads, lines)
+        for name, value in point.items()
+        if name not in ("step", "at_most")
+    }
+    assert {*points} == wanted and len(points) == len(wanted)
+    run(desk, tmp_path / "second", again)
+    assert len(points) == len(wanted)
+
+
+def test_events_without_their_library_are_one_line(desk, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    where = f"--generate {desk}/prompts.jsonl --events {desk}/events"
+    with pytest.raises(SystemExit):
+        run(desk, desk / "other", f"{HEAD} {where}")
+    assert "pip install 'specjax[events]'" in capsys.readouterr().err.splitlines()[-1]
+    assert not (desk / "other.run").exists()
+
+
+def test_the_rate_falls_as_it_is_asked_to():
+    assert tuple(loop.FALLS) == command.SCHEDULES
+    for name in command.SCHEDULES:
+        words = f"--target x --out y --generate z --schedule {name}"
+        setting = command.make_setting(command.make_parser().parse_args(words.split()))
+        assert setting.recipe.schedule == name
+
+
+if __name__ == "__main__":
+    train_on_meshes(*sys.argv[1:])

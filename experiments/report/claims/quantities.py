@@ -27,6 +27,8 @@ HUNDREDTH = 50  # ours: a target this many times its draft is about a hundred ti
 # Parameters of the bundled models in millions, by which c is expected to be small.
 MILLIONS = {"code_target": 33.6, "code_small": 0.99, "t5_target": 41.4}
 MILLIONS |= {"t5_large": 4.7, "t5_base": 2.5, "t5_small": 1.0}
+# Texts and steps that heads of code_target learnt from, by their recipes.
+LEARNT = {"code_eagle3": (3072, 6000), "medusa": (1024, 500)}
 
 
 class Number(NamedTuple):
@@ -331,6 +333,19 @@ def insensitive_rouge(it: dict) -> str:
     if abs(most.value) > critical_errors(1) * most.error:
         return ""
     return f"keeping every draft loses {most.shown} as well"
+
+
+def unequal_training(it: dict) -> str:
+    """Returns "" if the heads of two rows learnt from as many texts in as many steps,
+    or that is unknown; else how much more one learnt.
+    """
+    more, less = (
+        LEARNT.get(it[which]["draft"].partition(",")[0]) for which in ("more", "less")
+    )
+    if more is None or less is None or more == less:
+        return ""
+    texts, steps = (number(x / y) for x, y in zip(more, less, strict=True))
+    return f"learnt from {texts} times as many texts, in {steps} times as many steps"
 
 
 # What was measured here beside claims that nothing here can test.

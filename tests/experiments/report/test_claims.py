@@ -489,6 +489,18 @@ def test_a_verdict_tells_its_reason(verdict, evidence, records, keys):
         assert any(evidence in line for line in outcomes[key].evidence), key
 
 
+def test_heads_that_learnt_from_more_are_no_evidence():
+    records = spoil_record("heads", "eagle3_t1_block_4", draft="code_eagle3, of states")
+    less = records["heads_data"]["medusa_t1_chain_3"]["measured"]
+    less["draft"] = "medusa, 3 heads of the last layer's states"
+    outcome = judge(records)["eagle_medusa"]
+    assert outcome.verdict == OUT_OF_SCOPE
+    words = "learnt from 3 times as many texts, in 12 times as many steps"
+    assert words in outcome.evidence[0]
+    less["draft"] = "heads that are trained as the other"
+    assert judge(records)["eagle_medusa"].verdict == REPRODUCED
+
+
 def test_drafts_on_the_same_texts_are_compared_text_by_text():
     """0.602 ± 0.001 against 0.600 ± 0.001 differ for the same texts only."""
     records = spoil_record("table3", "ende_base_t1", alpha=0.602)

@@ -122,7 +122,12 @@ def test_a_finished_run_is_returned_as_it_is_and_another_refused(data, whole):
     before = (folder / "checkpoint.msgpack").read_bytes()
     jax.tree.map(np.testing.assert_array_equal, run(folder, data), weights)
     assert (folder / "checkpoint.msgpack").read_bytes() == before
-    for change in ({"rate": 1e-3}, {"seed": 1}, {"steps": 8}):
+    for change in (
+        {"rate": 1e-3},
+        {"seed": 1},
+        {"steps": 8},
+        {"schedule": "cosine"},
+    ):
         with pytest.raises(ValueError, match=r"another recipe.*name another folder"):
             run(folder, data, RECIPE._replace(**change))
     with pytest.raises(ValueError, match="another recipe"):
@@ -131,7 +136,7 @@ def test_a_finished_run_is_returned_as_it_is_and_another_refused(data, whole):
     with pytest.raises(ValueError, match=r"another recipe \(text is .* there and"):
         run(folder, other)
     older = json.loads((folder / "recipe.json").read_text())
-    del older["config"]["text"]  # of a run that noted none
+    del older["config"]["text"], older["recipe"]["schedule"]  # of a run without them
     (folder / "recipe.json").write_text(json.dumps(older))
     run(folder, data)
     with (
@@ -154,6 +159,11 @@ def test_windows_begin_documents_and_the_rate_rises_stays_and_falls(data):
     wanted = [0, 0.5, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
     rate = loop.learning_rate(recipe)(np.arange(11))
     np.testing.assert_allclose(rate, wanted, atol=1e-6)
+    wanted[7:] = [(1 + np.cos(np.pi * i / 4)) / 2 for i in (1, 2, 3, 4)]
+    rate = loop.learning_rate(recipe._replace(schedule="cosine"))(np.arange(11))
+    np.testing.assert_allclose(rate, wanted, atol=1e-6)
+    flat = recipe._replace(schedule="cosine", decay=0)
+    assert loop.learning_rate(flat)(9) == 1
 
 
 def test_each_point_of_a_curve_is_an_event_once(tmp_path, monkeypatch, capsys):
@@ -188,7 +198,7 @@ def test_each_point_of_a_curve_is_an_event_once(tmp_path, monkeypatch, capsys):
     for words, told in (
         ((str(tmp_path / "none"), "--to", "x"), "no curve.jsonl below"),
         ((str(runs), "--to", str(to)), "name a new folder"),
-        ((str(runs), "--to", str(tmp_path / "new")), "pip install '.[events]'"),
+        ((str(runs), "--to", str(tmp_path / "new")), "pip install 'specjax[events]'"),
     ):
         with pytest.raises(SystemExit):
             events.main([*words])
