@@ -286,7 +286,8 @@ def fits(records: Records) -> list[Grid]:
 
 def long_fits(records: Records) -> dict[str, Grid]:
     """Returns every pair at every batch and cache."""
-    return {"all": it for it in grid("fits", fit_cells(records))}
+    grids = grid("fits", fit_cells(records))
+    return {"all": grids[0]} if grids else {}
 
 
 def fit_cells(records: Records) -> Iterator[dict]:

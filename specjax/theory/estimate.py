@@ -6,10 +6,10 @@ On text they are not, and the four usual estimators then answer four questions:
 
 - `rao_blackwell` (mean beta): over every position of the target's text (Corollary 3.6,
   the protocol of Table 3). A property of the models and the text alone.
-- `counts` (share kept): of the tested drafted tokens, those that were kept; it estimates
-  the mean beta of tested positions. The token added after a full acceptance is never
-  tested, and such tokens tend to be where drafting is easy, so this is usually below the
-  first.
+- `counts` (share kept): of the tested drafted tokens, those that were kept; it
+  estimates the mean beta of tested positions. The token added after a full acceptance
+  is never tested, and such tokens tend to be where drafting is easy, so this is usually
+  below the first.
 - `chen_r` (Chen's r): tokens per call over its maximum. It depends on gamma and is not
   an alpha.
 - `implied_alpha` (implied): the alpha for which Eq. 1 predicts the measured tokens per
