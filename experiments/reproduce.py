@@ -2,7 +2,7 @@
 --full]`.
 
 --quick measures the rows of CHOSEN at a smaller size, into results/quick; all other
-lines are filled from results/ and say that they were recorded earlier. It takes four
+lines are filled from results/ and say that they were recorded earlier. It takes five
 minutes on two cores: what is timed has the machine to itself, all else runs in two
 processes. --full measures every row that a laptop can run, into results/,
 which nothing else writes. After an interruption the same command continues.
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Reads the flags (of `sys.argv` if None), measures, renders, prints."""
     parser = argparse.ArgumentParser(prog="python -m experiments.reproduce")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--quick", action="store_true", help="four minutes, two cores")
+    which.add_argument("--quick", action="store_true", help="five minutes, two cores")
     which.add_argument("--full", action="store_true", help="hours; writes results/")
     if parser.parse_args(arguments).quick:
         reproduce(

@@ -12,7 +12,7 @@ from experiments.report.methods import INTERVAL
 def update_record(measured: dict) -> dict:
     """Returns the numbers of a record with those that follow from them."""
     own = estimators.update_record(measured)
-    own = own | tokens_error(own) | best_fixed(own)
+    own = own | tokens_error(own) | best_fixed(own) | same_texts(own)
     return own | dict.fromkeys(empty_intervals(own))
 
 
@@ -33,6 +33,15 @@ def best_fixed(it: Mapping) -> dict[str, float]:
     if name not in it:
         return {}
     return {"best_fixed_cost": it[name], "best_fixed_cost_se": it[f"{name}_se"]}
+
+
+def same_texts(it: Mapping) -> dict[str, str]:
+    """Returns how many of all greedy texts are the target's own, such as "48 of
+    48"."""
+    same, texts = it.get("same_greedy_texts"), it.get("texts")
+    if same is None or texts is None:
+        return {}
+    return {"same_of_texts": f"{same} of {texts}"}
 
 
 def empty_intervals(it: Mapping) -> list[str]:

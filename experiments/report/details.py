@@ -105,6 +105,7 @@ KINDS = {
     "word": "By length of the word that the token belongs to, in characters",
     "piece": "By place in the word",
 }
+LEAST = 20  # tokens of a group; the numbers of fewer are in a file alone
 MORE = "Are these tokens accepted more often? Expected, less that of all others [95 %]"
 # What is said to be accepted more than other tokens.
 EASY = ("function word", "punctuation", "keyword", "operator", "bracket or separator")
@@ -130,14 +131,17 @@ def more_or_less(it: Item) -> str:
 
 def kinds(records: Records) -> list[Grid]:
     """Returns a table for each way to group tokens, with a line for each pair: first
-    whether easy tokens are accepted more often, then alpha of every group.
+    whether easy tokens are accepted more often, then mean beta of every group of at
+    least LEAST tokens.
     """
-    easy = [cell for cell in group_cells(records, "kind") if cell["label"] in EASY]
+    shown = {
+        key: [cell for cell in group_cells(records, key) if cell["count"] >= LEAST]
+        for key in KINDS
+    }
+    easy = [cell for cell in shown["kind"] if cell["label"] in EASY]
     grids = group_table(MORE, easy, "more")
     for key, title in KINDS.items():
-        grids += group_table(
-            f"{title}: alpha [95 %]", group_cells(records, key), "alpha"
-        )
+        grids += group_table(f"{title}: mean beta [95 %]", shown[key], "alpha")
     return grids
 
 
@@ -273,12 +277,23 @@ def compiled_programs(records: Records) -> list[Grid]:
 
 
 def fits(records: Records) -> list[Grid]:
-    """Returns every pair at every batch and cache: the predicted memory, and the
-    compiled one where it was compiled.
-
-    A second table compares the prediction of one GPU with the measurement on it.
+    """Returns every pair at each batch and cache that fits or was compiled; a second
+    table compares the prediction of one GPU with the measurement on it.
     """
-    cells, lines = [], catalogue.find_table("fits").lines
+    cells = [it for it in fit_cells(records) if it["fits"] == "yes" or "compiled" in it]
+    return grid("fits", cells) + grid("fits_check", against_one_gpu(records))
+
+
+def long_fits(records: Records) -> dict[str, Grid]:
+    """Returns every pair at every batch and cache."""
+    grids = grid("fits", fit_cells(records))
+    return {"all": grids[0]} if grids else {}
+
+
+def fit_cells(records: Records) -> Iterator[dict]:
+    """Yields the predicted memory of every pair at every batch and cache, and the
+    compiled one where it was compiled."""
+    lines = catalogue.find_table("fits").lines
     names = {line.row: line.what.partition(": ")[0] for line in lines}
     for row, measurement in numbers_by_row(records, "fits").items():
         for cell in measurement["cells"]:
@@ -294,8 +309,7 @@ def fits(records: Records) -> list[Grid]:
                 it["more"] = f"{got['bytes'] / total - 1:+.1%}"
             if fits:
                 it |= {x: forecast[x] for x in ("alone_ms", "spec_ms", "speed")}
-            cells.append(it)
-    return grid("fits", cells) + grid("fits_check", against_one_gpu(records))
+            yield it
 
 
 def against_one_gpu(records: Records) -> Iterator[dict]:
@@ -403,6 +417,7 @@ RULES = {  # of the question when to stop
     "renewal chances": KNOWING["chances"],
 }
 HEADS = {  # of points as records have them, and what a page shows instead
+    "alpha": "mean beta",
     "its number": "parameter",
     "the frontier's": "tokens a call of the frontier",
     "times as fast": "speedup",
@@ -502,4 +517,5 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
 LONG: dict[str, Callable[[Records], dict[str, Grid]]] = {
     "table4": walltime.long_tables,
     "kinds": long_kinds,
+    "fits": long_fits,
 }

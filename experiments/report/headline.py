@@ -21,7 +21,7 @@ SPEED = "best_speedup", "best_speedup_ci"
 CODER = "Qwen2.5-Coder-1.5B + 0.5B"
 # Folder and row -> the pair and what it writes.
 ROWS: dict[At, tuple[str, str]] = {
-    ("real_pair", 0): (CODER, "code and sums (Spec-Bench)"),
+    ("real_pair", 0): (CODER, "code and word problems (Spec-Bench)"),
     ("spec_bench", 1): ("SmolLM2-135M + a small draft", "answers (Spec-Bench)"),
     ("table2", "small_t0_b1"): ("code_target + code_small", "Python"),
     ("table2", "ende_small_t0"): ("t5_target + t5_small", "German, from English"),

@@ -18,7 +18,8 @@ SAME = 1e-6  # per cent: two reductions that differ by rounding only
 def method_words(method: str) -> str:
     """Returns a method in words; sigmoid_1e4_top50 is "sigmoid, +-1e4, top-k 50"."""
     plainly = method.removesuffix("_top50")
-    words = plainly.replace("sigmoid_", "sigmoid, +-").replace("_half", ", float16")
+    words = plainly.replace("_1e", ", +-1e").replace("_half", ", float16")
+    words = words.replace("_", " ")  # of sigmoid_released and greedy_exact
     words = "control that keeps every draft" if plainly == "always" else words
     return f"{words}, top-k 50" if plainly != method else words
 
@@ -86,11 +87,11 @@ def speech(records: Records) -> list[Grid]:
         names = [key.removeprefix(INTERVAL) for key in it if key.startswith(INTERVAL)]
         if names:
             kind, names = "errors", sorted(names, key=sort_key)
-            items = [part(it, x) | {"name": x.replace("_", " ")} for x in names]
+            items = [part(it, x) | {"name": method_words(x)} for x in names]
         elif "guarantees" in it:
             kind, items = "alone", []
             for name, gamma in itertools.product(it["guarantees"], it["gamma"]):
-                end, at = f"{name}_g{gamma}", {"name": name.replace("_", " ")}
+                end, at = f"{name}_g{gamma}", {"name": method_words(name)}
                 at |= {"gamma": gamma, "us_sd": it[f"us_{end}_sd"]}
                 items.append(at | part(it, end))
         else:

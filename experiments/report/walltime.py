@@ -26,6 +26,7 @@ WHY = BEFORE, BASELINE, LAWLESS
 RECORDED, UNSURE = "as recorded", "undecided, within its error"
 XLA = "_xla"  # ends the name of a row that XLA's own products measured again
 FOLDERS = "table2", "table2_data", "table2_paper"
+PRODUCTS = {"thin": "ours", "xla": "XLA's"}  # what a table calls them
 PREDICTION = "predicted", "predicted_ci", "residual", "expected_tokens_per_call"
 
 
@@ -107,7 +108,7 @@ def numbers_at(record: dict, i: int) -> dict:
             record["row"],
             f"{whole['target']} with {draft_label(whole)}",
         ),
-        "products": products(record),
+        "products": PRODUCTS.get(products(record), ""),
         "device": device(record),
         "prediction": forecast or missing_prediction(whole, it["gamma"]),
         "speed": speed(it, "speedup"),

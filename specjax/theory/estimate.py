@@ -4,13 +4,16 @@ alpha = E(beta) of Definition 3.1 in Leviathan et al. (2023),
 https://arxiv.org/abs/2211.17192, is a single number only while acceptances are i.i.d.
 On text they are not, and the four usual estimators then answer four questions:
 
-- `rao_blackwell`: mean beta over every position of the target's text (Corollary 3.6,
+- `rao_blackwell` (mean beta): over every position of the target's text (Corollary 3.6,
   the protocol of Table 3). A property of the models and the text alone.
-- `counts`: mean beta over the tested positions. The token added after a full acceptance
+- `counts` (share kept): of the tested drafted tokens, those that were kept; it
+  estimates the mean beta of tested positions. The token added after a full acceptance
   is never tested, and such tokens tend to be where drafting is easy, so this is usually
   below the first.
-- `chen_r`: tokens per call over its maximum. It depends on gamma and is not an alpha.
-- `implied_alpha`: the alpha for which Eq. 1 predicts the measured tokens per call.
+- `chen_r` (Chen's r): tokens per call over its maximum. It depends on gamma and is not
+  an alpha.
+- `implied_alpha` (implied): the alpha for which Eq. 1 predicts the measured tokens per
+  call.
 
 Tokens of one text resemble each other, so each standard error is clustered by sequence
 (the ratio estimator of Cochran 1977, Sampling Techniques, chapter 6). `naive_se` is the
