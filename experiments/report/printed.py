@@ -176,7 +176,7 @@ def about_files(table: Table, results: Records) -> list[str]:
     ends = details.long_tables(table.name, results)
     files = [f"{table.name}_{end}.csv" for end in ends]
     unnamed = [file for file in files if file not in table.note]
-    if not unnamed:
+    if not unnamed or f"{table.name}_*.csv" in table.note:
         return []
     return [f"More numbers: {', '.join(unnamed)}, which `make tables` writes."]
 

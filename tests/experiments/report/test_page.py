@@ -296,7 +296,8 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
     assert front.count(">3.4<") == 2  # published, beside both of ours
     kind = rows["ende_small_t0"]["provenance"]["device"]["kind"]
     assert f"random weights, acceptance simulated; one {kind}<" in front
-    assert front.count(" runs</td>") == 3 and ">runs</th>" in front
+    assert ">runs</th>" in front and front.count(">1 run<") == 3
+    assert "1.99 to 2.03 in 2 runs<" in front  # on two cards
     assert len(links(front)) == 4 and len(front) < 300_000
     told = table_page.tally(claims.claims(tables.collect(folder, laws=closed)))
     assert f"measured again: {told} (" in front and f">{told}</span>" in first
