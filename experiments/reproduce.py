@@ -148,7 +148,7 @@ def summarize(table: Table, results: Records) -> str:
         text += markup.text_table(grid.head, grid.rows)
     lines = zip(table.lines, tables.rows(table, results), strict=True)
     states = [
-        row[-1].removeprefix("ok, ")
+        row[tables.HEAD.index("state")].removeprefix("ok, ")
         for line, row in lines
         if line.row not in now.get(line.folder, {})
     ]

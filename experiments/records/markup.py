@@ -3,10 +3,12 @@ terminal."""
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 
 LEAST = 1e-3  # the least number that is printed with four decimals
 LONG, MOST = 1e4, 1e7  # numbers between them are printed without an exponent
+DECIMALS, MOST_DECIMALS = 4, 6  # of numbers with errors: as a rule, and at most
 
 
 def markdown_grid(
@@ -74,12 +76,32 @@ def number_or_blank(x: float | None) -> str:
 
 
 def number_with_error(x: float, error: float | None) -> str:
-    """Returns a number with its standard error, if it has one."""
-    return number(x) if error is None else f"{number(x)} ± {number(error)}"
+    """Returns a number with its standard error, if it has one that is not 0."""
+    if error is None or error == 0:
+        return number(x)
+    value, spread = rounded_alike(error, (x, error))
+    return f"{value} ± {spread}"
 
 
 def interval(x: float | None, ends: Sequence[float] | None) -> str:
     """Returns a number with its interval, if it has one."""
     if x is None or ends is None:
         return number_or_blank(x)
-    return f"{number(x)} [{', '.join(map(number, ends))}]"
+    if None in ends:
+        return f"{number(x)} [{', '.join(map(number, ends))}]"
+    low, high = ends
+    value, *both = rounded_alike(high - low, (x, low, high))
+    return f"{value} [{', '.join(both)}]"
+
+
+def rounded_alike(width: float, values: Sequence[float]) -> list[str]:
+    """Returns numbers with the same number of decimals: as many as show two digits of
+    the width of their error, at most DECIMALS unless it would be 0 then.
+
+    Numbers whose error has no such digits are written as `number` writes them.
+    """
+    if not 10**-MOST_DECIMALS <= abs(width) < math.inf:
+        return [number(x) for x in values]
+    last = 1 - int(f"{width:.1e}".partition("e")[2])  # the second digit of the width
+    decimals = max(0, min(last, max(DECIMALS, last - 1)))
+    return [f"{x:z.{decimals}f}" for x in values]

@@ -17,15 +17,12 @@ from specjax.measure import provenance
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "gin_configs"
 EDITED = "edited since"  # in the note of a record whose code changed
+NATIVE = "specjax/native/"  # how the names of native code begin
+OLDER = "older than today's code; not measured again"
 # Notes that are in records, and the words that a page shows instead.
 NOTES = {
-    "code edited since; programs of like rows compared, not measured again": (
-        "the code has changed since; programs of similar rows are the same; not timed"
-        " again"
-    ),
-    "code edited since, not measured again": (
-        "the code has changed since; not timed again"
-    ),
+    "code edited since; programs of like rows compared, not measured again": OLDER,
+    "code edited since, not measured again": OLDER,
     "its machine's git knew an earlier commit; its files were those of this one": (
         "the machine's git was at an earlier commit; the files were those of this one"
     ),
@@ -59,11 +56,27 @@ def notes(record: dict) -> list[str]:
     if origin.get("goldens", provenance.GOLDENS) < provenance.GOLDENS:
         found.append(f"older than goldens {provenance.GOLDENS}")
     if names := changed_settings(record):
-        found.append(f"its row file now sets another {', '.join(names)}")
+        found.append(f"the row file has changed since: {', '.join(names)}")
     if names := provenance.changed_inputs(origin, digest):
-        found.append(f"{list_files(names)} changed since")
+        found += input_notes(names)
     if origin.get("dirty") and record.get("kind") != "law":
-        found.append(f"measured with changes to commit {origin['commit'][:8]}")
+        commit = origin["commit"][:8]
+        found.append(f"measured in a tree with uncommitted changes (commit {commit})")
+    return found
+
+
+def input_notes(names: Iterable[str]) -> list[str]:
+    """Returns which of its input files have changed since a record was made, in
+    words."""
+    names = list(names)
+    native = [name for name in names if name.startswith(NATIVE)]
+    others = [name for name in names if name not in native]
+    found = []
+    if native:
+        count = f"{len(native)} file{'s' * (len(native) > 1)}"
+        found.append(f"timed before the native code changed ({count})")
+    if others:
+        found.append(f"{list_files(others)} changed since")
     return found
 
 
@@ -158,9 +171,17 @@ def device(record: dict) -> str:
         return "none (closed form)"
     if record["scale"] == "compiled":
         return f"none (compiled for {record['measured']['device']})"
-    device = record["provenance"]["device"]
-    kind, cores = device["kind"], ""
-    if device["platform"] == "cpu":
-        kind = device.get("processor", {}).get("model", kind)
-        cores = f", {device['host_cores']} cores"
-    return f"{device['count']} x {kind}{cores}"
+    return device_words(record["provenance"]["device"])
+
+
+def device_words(device: dict) -> str:
+    """Returns a device in words: the model and the cores of a CPU, or the number and
+    the model of accelerators."""
+    count = device["count"]
+    if device["platform"] != "cpu":
+        return f"{count} x {device['kind']}"
+    cores = f"{device['host_cores']} cores"
+    parts = f", divided into {count} devices" * (count > 1)
+    if model := device.get("processor", {}).get("model"):
+        return f"{model}, {cores}{parts}"
+    return f"a CPU of {cores} whose model was not recorded{parts}"

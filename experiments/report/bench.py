@@ -9,6 +9,16 @@ from experiments.report import rivals
 from experiments.report.columns import Item, grid, numbers_by_row
 from experiments.report.typeset import Grid
 
+ROWS = {  # what a reader calls the rows of constructed weights
+    "small_plain_b1": "greedy, one text at a time",
+    "small_plain_b8": "greedy, 8 texts at a time",
+    "small_speculative_b1": "speculative, one text at a time",
+    "small_speculative_b8": "speculative, 8 texts at a time",
+    "small_speculative_b1_xla": "speculative by XLA's products, one text at a time",
+    "small_target_call_b1": "calls of the target on 1 and 4 tokens",
+    "smollm2_calls": "SmolLM2, calls of the target on 1, 4 and 7 tokens",
+}
+
 
 def outcome(line: Line, record: dict | None) -> dict:
     """Returns whether a goal was met when the record was made, at its commit.
@@ -68,15 +78,17 @@ def bench(records: Records) -> list[Grid]:
         outcome(line, records["bench"].get(line.row)) for line in lines if line.goal
     ]
     engines = [
-        {"row": row, "engine": name, "ms": it[f"ms_{name}"]}
+        {"row": ROWS.get(row, row), "engine": name, "ms": it[f"ms_{name}"]}
         | {"over": it.get(f"over_{name}"), "over_ci": it.get(f"over_{name}_ci")}
         for row, it in rows.items()
         for name in (key.removeprefix("ms_") for key in it if key.startswith("ms_"))
     ]
     named = [
         it
-        | {"row": row, "same": same_texts(it), "made": join_values(it, "calls")}
         | {
+            "row": ROWS.get(row, row),
+            "same": same_texts(it),
+            "made": join_values(it, "calls"),
             "nats": join_values(it, "nats_apart", ".1g"),
             "refused": join_values(it, "refusals"),
         }

@@ -81,6 +81,13 @@ def grid(name: str, items: Iterable[Item], **titled: str) -> list[Grid]:
     return table(title, read_template(name), items, keys=it.get("keys", 1))
 
 
+def grid_of_file(end: str, name: str, items: Iterable[Item]) -> dict[str, Grid]:
+    """Returns the table with this name in columns.json for a file, by the ending of the
+    file's name; {} without items."""
+    grids = grid(name, items)
+    return {end: grids[0]} if grids else {}
+
+
 def table(
     title: str, columns: Columns, items: Iterable[Item], *, keys: int = 1
 ) -> list[Grid]:

@@ -7,11 +7,22 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from experiments import catalogue
-from experiments.records.markup import number, number_or_blank
+from experiments.records.markup import (
+    number,
+    number_or_blank,
+    number_with_error,
+)
 from experiments.records.table import Records, published_value
 from experiments.report import kernels, predicted, spec_bench, trees, walltime
 from experiments.report.bench import bench
-from experiments.report.columns import Item, grid, numbers_by_row, part, table
+from experiments.report.columns import (
+    Item,
+    grid,
+    grid_of_file,
+    numbers_by_row,
+    part,
+    table,
+)
 from experiments.report.methods import chen, speech, wagner
 from experiments.report.typeset import Grid
 from specjax.measure.texts import standardized
@@ -381,7 +392,7 @@ def policies(records: Records) -> list[Grid]:
     return grids
 
 
-def beams(records: Records) -> list[Grid]:
+def beams(records: Records) -> dict[str, Grid]:
     """Returns the calls and times of each row of beam search at each of its widths."""
     lines = catalogue.find_table("beams").lines
     labels = {(line.folder, line.row): line.what for line in lines}
@@ -391,7 +402,7 @@ def beams(records: Records) -> list[Grid]:
         same = {"what": what.rpartition(": ")[0], "texts": it.get("texts")}
         for width in it["widths"]:
             items.append(same | {"width": width} | part(it, f"{width}"))
-    return grid("beams", items)
+    return grid_of_file("widths", "beams", items)
 
 
 def load(records: Records) -> list[Grid]:
@@ -479,9 +490,9 @@ def point_text(point: Item, key: str) -> str:
         rule = str(point[key])
         return RULES.get(rule, rule.replace(" 1 steps", " 1 step"))
     error = point.get(f"{key}_se")
-    return number_or_blank(point[key]) + (
-        "" if error is None else f" ± {number(error)}"
-    )
+    if error is None:
+        return number_or_blank(point[key])
+    return number_with_error(point[key], error)
 
 
 ANSWERED = "optimal_stopping", "lenience_frontier", "draft_transform"
@@ -503,19 +514,19 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "chip_steps": chip_steps,
     "policies": policies,
     "trees": trees.details,
-    "beams": beams,
     "load": load,
-    "wagner_text": partial(wagner, "wagner_text"),
-    "wagner_scale": partial(wagner, "wagner_scale"),
-    "chen": chen,
     "today": walltime.current_pairs,
-    "speech": speech,
     "bench": bench,
     **{name: partial(questions, name) for name in ANSWERED},
 }
-# What has several lines a pair, in files of its own.
+# What has several lines a pair or repeats numbers of a page, in files of its own.
 LONG: dict[str, Callable[[Records], dict[str, Grid]]] = {
     "table4": walltime.long_tables,
     "kinds": long_kinds,
     "fits": long_fits,
+    "beams": beams,
+    "wagner_text": partial(wagner, "wagner_text"),
+    "wagner_scale": partial(wagner, "wagner_scale"),
+    "chen": chen,
+    "speech": speech,
 }

@@ -113,7 +113,7 @@ def note(results: Records, found: dict[At, dict], site: bool = False) -> str:
         .get_template("headline.md")
         .render(
             site=site,
-            devices=", ".join(sorted(set(map(records.device, several)))),
+            devices=" and ".join(sorted(set(map(records.device, several)))),
             days=" to ".join(dict.fromkeys((days[0], days[-1]))),
             short=short and interval(*map(short["measured"].get, SPEED)),
             questions=[it["questions"] for it in whole],

@@ -55,7 +55,8 @@ def latex(name: str, page: Printed) -> str:
     """
     notes = Notes()
     notes.texts += page.notes
-    cut = [typeset.shorten(grid, notes, ROOM) for grid in page.grids]
+    short = [typeset.shorten(grid, notes, ROOM) for grid in page.grids]
+    cut, notes.texts = typeset.order_notes(short, notes.texts)
     parts = [(grid, several) for grid in cut for several in pages(panels(trim(grid)))]
     footer = page_footer(page, notes)
     below = FOOT_LEAD * math.ceil(len(footer) / FOOT)

@@ -9,7 +9,8 @@ import numpy as np
 from experiments import catalogue
 from experiments.records.markup import number
 from experiments.records.table import Records
-from experiments.report.columns import Item, grid, numbers_by_row, part
+from experiments.report import names
+from experiments.report.columns import Item, grid, grid_of_file, part
 from experiments.report.typeset import Grid
 
 SAME = 1e-6  # per cent: two reductions that differ by rounding only
@@ -45,23 +46,45 @@ def update_record(measured: dict) -> dict:
     return lacking | measured
 
 
-def wagner(folder: str, records: Records) -> list[Grid]:
-    """Returns every method of every row, and the rows of the same kind for decoders."""
-    lines, scales = catalogue.find_table(folder).lines, folder == "wagner_scale"
-    names = {x.row: x.what.partition(":")[0] for x in lines if x.folder == folder}
-    decoders = numbers_by_row(records, "wagner_data", "wagner_paper").items()
-    rows = numbers_by_row(records, folder)
-    rows |= {row: it for row, it in decoders if row.startswith("scale_") == scales}
-    grids = []
-    for row, it in rows.items():
-        if f"acceptance_{it['methods'][0]}" in it:  # else of times alone
-            items = [
-                part(it, name)
-                | {"method": method_words(name), "guarantee": it["guarantees"][name]}
-                for name in it["methods"]
-            ]
-            grids += grid("methods", items, row=names.get(row, row))
-    return grids
+def wagner(folder: str, records: Records) -> dict[str, Grid]:
+    """Returns every method of every row of a folder, and of the rows of the same kind
+    for decoders, on a line each."""
+    scales = folder == "wagner_scale"
+    decoders = [
+        (at, it)
+        for at, it in find_rows(records, "wagner_data", "wagner_paper")
+        if at[1].startswith("scale_") == scales
+    ]
+    items = [
+        part(it, name)
+        | name_record(at, pair_name(at, it))
+        | {"method": method_words(name), "guarantee": it["guarantees"][name]}
+        for at, it in [*find_rows(records, folder), *decoders]
+        if f"acceptance_{it['methods'][0]}" in it  # else of times alone
+        for name in it["methods"]
+    ]
+    return grid_of_file("methods", "methods", items)
+
+
+def find_rows(records: Records, *folders: str) -> list[tuple[tuple[str, str], Item]]:
+    """Returns the numbers of the rows of some folders, with their folder and row."""
+    return [
+        ((folder, row), record["measured"])
+        for folder in folders
+        for row, record in records.get(folder, {}).items()
+    ]
+
+
+def name_record(at: tuple[str, str], pair: str) -> dict[str, str]:
+    """Returns the cells that name a line: what a reader calls its row, and its
+    record."""
+    return {"pair": pair, "record": "/".join(at)}
+
+
+def pair_name(at: tuple[str, str], it: Item) -> str:
+    """Returns what the catalogue calls a row, or else its pair of models."""
+    models = names.pair_of_models(it["target"], it["draft"])
+    return names.row_names().get(at, models)
 
 
 INTERVAL = "wer_ci_"  # how the names of intervals over recordings begin
@@ -78,29 +101,39 @@ def sort_key(name: str) -> tuple:
     return rule != "greedy", name.endswith("_top50"), at, scale
 
 
-def speech(records: Records) -> list[Grid]:
-    """Returns every method of every row side by side, and every batch, for all
-    records."""
-    grids = []
-    for row, it in numbers_by_row(records, "speech_data", "speech_paper").items():
-        pair = f"{it['target']} with {it['draft']}, {row}"
-        names = [key.removeprefix(INTERVAL) for key in it if key.startswith(INTERVAL)]
-        if names:
-            kind, names = "errors", sorted(names, key=sort_key)
-            items = [part(it, x) | {"name": method_words(x)} for x in names]
-        elif "guarantees" in it:
-            kind, items = "alone", []
-            for name, gamma in itertools.product(it["guarantees"], it["gamma"]):
-                end, at = f"{name}_g{gamma}", {"name": method_words(name)}
-                at |= {"gamma": gamma, "us_sd": it[f"us_{end}_sd"]}
-                items.append(at | part(it, end))
-        else:
-            sizes = sorted(int(k[9:]) for k in it if k.startswith("speedup_b"))
-            all_of = {"recordings": it["recordings"]}
-            kind = "batches"
-            items = [part(it, f"b{n}") | {"batch": n} | all_of for n in sizes]
-        grids += grid(kind, items, pair=pair)
-    return grids
+def speech(records: Records) -> dict[str, Grid]:
+    """Returns the word errors of every method, the times of verification alone, and the
+    speeds by batch, for all records, on a line each."""
+    items: dict[str, list[dict]] = {"errors": [], "alone": [], "batches": []}
+    for at, it in find_rows(records, "speech_data", "speech_paper"):
+        kind, lines = speech_lines(it)
+        own = name_record(at, pair_name(at, it))
+        items[kind] += [line | own for line in lines]
+    return {kind: each for kind in items for each in grid(kind, items[kind])}
+
+
+def speech_lines(it: Item) -> tuple[str, list[dict]]:
+    """Returns the kind of a row of speech, and a line for each of its methods or
+    batches."""
+    methods = [key.removeprefix(INTERVAL) for key in it if key.startswith(INTERVAL)]
+    if methods:
+        methods.sort(key=sort_key)
+        return "errors", [part(it, x) | {"name": method_words(x)} for x in methods]
+    if "guarantees" in it:
+        return "alone", [
+            verification_times(it, method, gamma)
+            for method, gamma in itertools.product(it["guarantees"], it["gamma"])
+        ]
+    sizes = sorted(int(key[9:]) for key in it if key.startswith("speedup_b"))
+    shared = {"recordings": it["recordings"]}
+    return "batches", [part(it, f"b{n}") | {"batch": n} | shared for n in sizes]
+
+
+def verification_times(it: Item, method: str, gamma: int) -> dict:
+    """Returns the times of verification alone by a method at a gamma."""
+    end = f"{method}_g{gamma}"
+    named = {"name": method_words(method), "gamma": gamma}
+    return named | {"us_sd": it[f"us_{end}_sd"]} | part(it, end)
 
 
 QUALITY = {
@@ -111,18 +144,19 @@ QUALITY = {
 
 def quality_text(it: Item, way: str) -> str:
     """Returns the quality of the texts that were written in a way, in words."""
-    names = QUALITY[it["metric"]].items()
-    return ", ".join(f"{name} {number(it[f'{key}_{way}'])}" for key, name in names)
+    shown = QUALITY[it["metric"]].items()
+    return ", ".join(f"{name} {number(it[f'{key}_{way}'])}" for key, name in shown)
 
 
-def chen(records: Records) -> list[Grid]:
+def chen(records: Records) -> dict[str, Grid]:
     """Returns the table of Chen et al., with a line for each row."""
     labels = {line.row: line.label for line in catalogue.find_table("chen").lines}
     items = []
-    for row, it in numbers_by_row(records, "chen_data", "chen_paper").items():
+    for (folder, row), it in find_rows(records, "chen_data", "chen_paper"):
         if "theoretical_speed" in it:
             stopped = it.get("why_not_alone", {}).items()
             gains = {way: quality_text(it, way) for way in ("alone", "speculative")}
             gains["stopped"] = ", ".join(f"{kind} {count}" for kind, count in stopped)
-            items.append(it | gains | {"row": labels.get(row, row)})
-    return grid("chen", items)
+            label = labels.get(row, row)
+            items.append(it | gains | name_record((folder, row), label))
+    return grid_of_file("rows", "chen", items)

@@ -11,6 +11,15 @@ from experiments.report.typeset import Grid, spell_part
 
 # Parts that become columns of a table.
 PART = re.compile(r"(T|l|gamma|alpha|c) = (\S+)|(batch|width|B|gamma|V) (\d+)")
+# What records call published models, by their files, and what a reader calls them.
+MODELS = {
+    "smollm2": "SmolLM2-135M",
+    "whisper-base": "Whisper base",
+    "qwen2.5-coder-1.5b-instruct-q4_k_m": "Qwen2.5-Coder 1.5B",
+    "qwen2.5-coder-0.5b-instruct-q4_k_m": "Qwen2.5-Coder 0.5B",
+    "97m": "GPT-like 97M",
+    "6m": "GPT-like 6M",
+}
 
 
 def split(names: Sequence[str]) -> tuple[list[str], Grid]:
@@ -65,3 +74,33 @@ def pair(folder: str, row: str, other: str) -> str:
     """
     name = timed_names().get((folder, row))
     return other if name is None else split_parts(name)[0]
+
+
+@cache
+def row_names() -> dict[tuple[str, str], str]:
+    """Returns the name of each row of the catalogue, by folder and row: what all of its
+    lines have before the first colon."""
+    found: dict[tuple[str, str], str] = {}
+    for table in catalogue.tables():
+        for line in table.lines:
+            found.setdefault((line.folder, line.row), line.what.partition(": ")[0])
+    return found
+
+
+def model(name: str) -> str:
+    """Returns what a reader calls a model, whose record has the name of a file."""
+    return re.sub(r"[\w.-]+", lambda word: MODELS.get(word[0], word[0]), name)
+
+
+def pair_of_models(target: str, draft: str) -> str:
+    """Returns the names of two models as "{target} with {draft}"; a draft of the same
+    family is named by its size alone."""
+    return f"{model(target)} with {draft_words(target, draft)}"
+
+
+def draft_words(target: str, draft: str) -> str:
+    """Returns what a reader calls the draft of a target."""
+    if layers := re.fullmatch(rf"{re.escape(target)}, (\d+) layers", draft):
+        return f"its first {layers[1]} layers"
+    family = model(target).rpartition(" ")[0]
+    return model(draft).removeprefix(f"{family} ") if family else model(draft)

@@ -59,7 +59,7 @@ def run(results: Records) -> dict | None:
         "rows": len(every),
         "folders": len({it["table"] for it in every}),
         "timed": len(timed),
-        "devices": list_distinct(map(records.device, timed)) or "no device",
+        "devices": list_distinct(map(records.device, timed), "; ") or "no device",
         "jax": list_distinct(versions),
         "dates": sorted(it["date"][:10] for it in origins),
         "earlier": sum("earlier" in record for record in every),
@@ -67,13 +67,16 @@ def run(results: Records) -> dict | None:
     }
 
 
-def list_distinct(values: Iterable[str]) -> str:
+def list_distinct(values: Iterable[str], between: str = ", ") -> str:
     """Returns the distinct values, the most frequent first; if there are many, only
     their number.
+
+    Args:
+        between: what separates two of them.
     """
     names = [name for name, _ in Counter(values).most_common()]
     more = f" and {len(names) - MARGIN} more" if len(names) > MARGIN else ""
-    return ", ".join(names[:MARGIN]) + more
+    return between.join(names[:MARGIN]) + more
 
 
 def texts(folder: Path, results: Records) -> dict[str, str]:

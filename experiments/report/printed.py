@@ -7,15 +7,15 @@ rows that differ from them and all that a reader must know are footnotes, and ro
 were not run are counted by their reasons.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.records import kernel_times, markup, records
 from experiments.records.table import Line, Records, Table
-from experiments.report import details, estimators, numbers
-from experiments.report.names import split
-from experiments.report.typeset import NONE, Grid, Notes, Printed
+from experiments.report import details, estimators, names, numbers, walltime
+from experiments.report.typeset import NONE, Grid, Notes, Printed, order_notes
 
 WORD = 24  # characters of a word that may stand for a number
 MARKED = {  # what stands behind a number, by its sign
@@ -26,6 +26,7 @@ MARKED = {  # what stands behind a number, by its sign
 THEIRS = "the paper's models: "  # how labels begin
 PUBLISHED = "Published numbers of rows that were not run here"
 ERRORLESS = "the record has no error of this number"
+NO_SECONDS = "the interval is as recorded: the record has no seconds of each text"
 FEW_TIMES = "too few times for an interval"
 ALONE = "of a single text, so without an error"
 DIFFERS = "DIFFERS from the paper's rounding"
@@ -34,6 +35,12 @@ CHOSEN = (
     "gamma is the fastest on the texts that were timed, which makes the speed somewhat"
     " too high"
 )
+MIXED = (
+    "Shares kept and means of beta answer two questions; compare only within a column."
+)
+RULED = "alpha, ", "share", "tokens a call"  # how columns begin that a rule decides
+GENERIC = {"target", "draft", "folder"}  # names of folders that say nothing
+TASKS = {"docs": "CNN/DM"}  # our task -> that of the paper whose numbers are beside it
 VERIFIED = "Algorithm 1 (`token`) verified where a row or a footnote names no other."
 COUNTED = "n counts tokens."
 LAW = "Computed as the page is rendered"
@@ -64,22 +71,31 @@ def print_table(table: Table, results: Records) -> Printed:
         notes.marks([text for text in own if text not in common]) for own in remarks
     ]
     grids = make_grids(rows, marks, notes)
-    grids += published_grids(table, results, notes)
-    wider = details.detail_tables(table.name, results)
+    grids += published_grids(table, results)
+    wider = [
+        with_footnotes(grid, notes)
+        for grid in details.detail_tables(table.name, results)
+    ]
     every = (cell for grid in [*grids, *wider] for row in grid.rows for cell in row)
     text = " ".join(every)
     shown = [words for sign, words in MARKED.items() if sign in text]
-    verified = [VERIFIED] if any(map(has_alpha, rows)) else []
-    said = [*origin(rows), *verified, *(f"Every row: {text}." for text in common)]
+    said = [
+        *origin(rows),
+        *about_rules(rows),
+        *(f"Every row: {text}." for text in common),
+    ]
+    said += about_estimators([*grids, *wider]) + about_errors(rows)
+    said += about_files(table, results)
     if "n counts" not in table.note and any("n" in grid.head for grid in grids):
         said.append(COUNTED)
     said += [f"{'; '.join(shown)}.".capitalize()] if shown else []
+    grids, texts = order_notes([*grids, *wider], notes.texts)
     return Printed(
         table.title,
         table.about,
-        grids,
-        wider,
-        notes.texts,
+        grids[: len(grids) - len(wider)],
+        grids[len(grids) - len(wider) :],
+        texts,
         said,
         missing_row_lines(table, results),
         table.note,
@@ -96,16 +112,87 @@ def make_grids(rows: Sequence[Row], marks: Sequence[str], notes: Notes) -> list[
     """
     grids = []
     for columns, members in groups(rows):
-        named = [rows[at].label for at in members]
-        errors = {
-            name
-            for at in members
-            for name in filter(None, columns)  # without a name they differ by row
-            if has_error(rows[at], name)
-        }
-        body = [cells(rows[at], columns, errors, notes) for at in members]
-        grids.append(make_grid(named, [marks[at] for at in members], columns, body))
+        own = [rows[at] for at in members]
+        errors = columns_with_errors(own, columns)
+        errors -= mostly_errorless(own, errors)
+        body = [cells(row, columns, errors, notes) for row in own]
+        labels = [row.label for row in own]
+        grids.append(make_grid(labels, [marks[at] for at in members], columns, body))
     return grids
+
+
+def columns_with_errors(rows: Sequence[Row], columns: Sequence[str]) -> set[str]:
+    """Returns the columns in which some number has an error; a column without a name,
+    whose numbers differ by row, is none of them."""
+    named = filter(None, columns)
+    return {name for name in named if any(has_error(row, name) for row in rows)}
+
+
+def mostly_errorless(rows: Sequence[Row], columns: set[str]) -> set[str]:
+    """Returns the columns in which most numbers have no error because their records
+    have none."""
+
+    def lacks(row: Row, name: str) -> bool:
+        if not errorless(row, name):
+            return False
+        return why_errorless(row, row.lines[name].quantity) == ERRORLESS
+
+    def share(name: str) -> float:
+        there = [row for row in rows if name in row.lines]
+        return sum(lacks(row, name) for row in there) / len(there)
+
+    return {name for name in columns if share(name) > 0.5}
+
+
+def about_errors(rows: Sequence[Row]) -> list[str]:
+    """Returns the sentence about columns in which most numbers have no error."""
+    found: dict[str, None] = {}
+    for columns, members in groups(rows):
+        own = [rows[at] for at in members]
+        lacking = mostly_errorless(own, columns_with_errors(own, columns))
+        found |= dict.fromkeys(name for name in columns if name in lacking)
+    if not found:
+        return []
+    named = " or ".join(f"`{name}`" for name in found)
+    return [f"Where a number under {named} has no error, its record has none."]
+
+
+def about_rules(rows: Sequence[Row]) -> list[str]:
+    """Returns the sentence about the rule of rows that name none."""
+    rules = {estimators.rule(row.record["measured"]) for row in rows if is_ruled(row)}
+    return [VERIFIED] if EXACT in rules else []
+
+
+def about_estimators(grids: Sequence[Grid]) -> list[str]:
+    """Returns the sentence about two estimators of alpha that stand on one page."""
+    head = " ".join(name for grid in grids for name in grid.head)
+    both = (estimators.NAMES[key] in head for key in ("counts", "rao_blackwell"))
+    return [MIXED] if all(both) else []
+
+
+def about_files(table: Table, results: Records) -> list[str]:
+    """Returns the sentence about files with more numbers that its note does not
+    name."""
+    ends = details.long_tables(table.name, results)
+    files = [f"{table.name}_{end}.csv" for end in ends]
+    unnamed = [file for file in files if file not in table.note]
+    if not unnamed or f"{table.name}_*.csv" in table.note:
+        return []
+    return [f"More numbers: {', '.join(unnamed)}, which `make tables` writes."]
+
+
+def with_footnotes(grid: Grid, notes: Notes) -> Grid:
+    """Returns a grid in which what an older record lacks is a footnote."""
+    ending = f" {walltime.RECORDED}"
+
+    def shorten(text: str) -> str:
+        if text in (walltime.BEFORE, walltime.LAWLESS):
+            return NONE + notes.mark(text)
+        if text.endswith(ending):
+            return text.removesuffix(ending) + notes.mark(NO_SECONDS)
+        return text
+
+    return grid._replace(rows=[[*map(shorten, row)] for row in grid.rows])
 
 
 def recorded_rows(table: Table, results: Records) -> list[Row]:
@@ -177,7 +264,7 @@ def row_remarks(row: Row, usual_device: str) -> list[str]:
     if is_chosen_on_what_was_timed(record["measured"]):
         found.append(CHOSEN)
     rule = estimators.rule(record["measured"])
-    if has_alpha(row) and rule not in ("", EXACT) and rule not in row.label:
+    if rule not in ("", EXACT) and rule not in row.label:
         found.append(f"verified by `{rule}`")
     if models := unnamed_models(row):
         found.append(models)
@@ -194,8 +281,9 @@ def is_chosen_on_what_was_timed(measured: Mapping) -> bool:
     return several and "exp" in measured and not measured.get("chosen_on")
 
 
-def has_alpha(row: Row) -> bool:
-    return any(name.startswith("alpha, ") for name in row.lines)
+def is_ruled(row: Row) -> bool:
+    """Returns whether a row has a number that the verifying rule decides."""
+    return any(name.startswith(RULED) for name in row.lines)
 
 
 def unnamed_models(row: Row) -> str:
@@ -204,10 +292,15 @@ def unnamed_models(row: Row) -> str:
     if not any(line.needs for line in row.lines.values()):
         return ""
     measured = row.record["measured"]
-    sides = [measured.get(side) for side in ("target", "draft")]
-    named = [side for side in sides if isinstance(side, str)]  # others are sizes
-    unsaid = [side for side in named if side.lower() not in row.label.lower()]
-    return f"measured with {' and '.join(named)}" if unsaid else ""
+    target, draft = measured.get("target"), measured.get("draft")
+    if not isinstance(target, str) or not isinstance(draft, str):
+        return ""  # sizes
+    if {side.partition(",")[0] for side in (target, draft)} <= GENERIC:
+        return ""
+    sides = names.model(target), names.draft_words(target, draft)
+    label = row.label.lower()
+    said = all(side.lower() in label for side in sides)
+    return "" if said else f"measured with {' and '.join(sides)}"
 
 
 def place(record: dict) -> str:
@@ -236,7 +329,7 @@ def origin(rows: Sequence[Row]) -> list[str]:
     here = [row.record for row in rows if place(row.record) == usual]
     days = sorted(record["provenance"]["date"][:10] for record in here)
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
-    but = " where no footnote names another" if len(here) < len(rows) else ""
+    but = ", where no footnote names another" if len(here) < len(rows) else ""
     return [f"{usual[0].upper()}{usual[1:]}, {when}{but}."]
 
 
@@ -260,31 +353,59 @@ def missing_lines(table: Table, results: Records) -> dict[str | None, list[Line]
     return reasons
 
 
-def published_grids(table: Table, results: Records, notes: Notes) -> list[Grid]:
-    """Returns the published numbers of rows that cannot be run here, as one grid; a
-    footnote has the reason."""
-    reasons: dict[str, str] = {}
+def published_grids(table: Table, results: Records) -> list[Grid]:
+    """Returns the published numbers of rows that cannot be run here, as one grid,
+    without those that stand beside ours."""
+    beside = {
+        published_place(line)
+        for row in recorded_rows(table, results)
+        for line in row.lines.values()
+    }
     rows: dict[str, dict[str, str]] = {}
     for needs, lines in missing_lines(table, results).items():
         for line in lines if needs else ():
-            if line.published is not None:
+            place = published_place(line)
+            if line.published is not None and place not in beside:
                 label = line.label.removeprefix(THEIRS)
-                reasons[label] = f"not run here; needs {needs}"
-                column = line.column or line.quantity.partition("_")[0]
-                rows.setdefault(label, {})[column] = numbers.format_published(line)
+                rows.setdefault(label, {})[place.column] = numbers.format_published(
+                    line
+                )
     if not rows:
         return []
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    labels, parts = split([*rows])
+    labels, parts = names.split([*rows])
     body = [
-        [label + notes.mark(reasons[name]), *own, *(row.get(x, "") for x in columns)]
-        for label, own, (name, row) in zip(
-            labels, parts.rows, rows.items(), strict=True
-        )
+        [label, *own, *(row.get(x, "") for x in columns)]
+        for label, own, row in zip(labels, parts.rows, rows.values(), strict=True)
     ]
-    head = ["pair" if " with " in "".join(labels) else "what", *parts.head, *columns]
+    head = [head_of_names(labels), *parts.head, *columns]
     title = ", ".join(filter(None, [PUBLISHED, parts.title]))
     return [Grid(title, head, body, 1 + len(parts.head))]
+
+
+class Place(NamedTuple):
+    """The place of a published number: its column, what was decoded and how."""
+
+    column: str
+    value: float | None
+    temperature: str | None
+    tasks: tuple[str, ...]
+
+
+def published_place(line: Line) -> Place:
+    """Returns the place of a line's published number, the same for the paper's row and
+    for ours that stands beside it."""
+    label, parts = names.split_parts(line.label)
+    column = line.column or line.quantity.partition("_")[0]
+    tasks = tuple(TASKS.get(task, task) for task in re.findall(r"\((.+?)\)", label))
+    return Place(column, line.published, parts.get("T"), tasks)
+
+
+def head_of_names(labels: Sequence[str]) -> str:
+    """Returns the head of the column of names: "pair" where each is of a target with a
+    draft."""
+    firsts = (re.split("[:,]", label)[0] for label in labels)
+    return "pair" if all(" with " in first for first in firsts) else "what"
 
 
 def has_error(row: Row, column: str) -> bool:
@@ -357,12 +478,13 @@ def format_measured(line: Line, record: dict, notes: Notes) -> str:
     if ends is not None and not isinstance(x, int):
         return markup.interval(x, ends)
     if (spread := numbers.deviation(line, it)) is not None:
-        return f"{markup.number(x)} (sd {markup.number(spread)})"
+        value, deviation = markup.rounded_alike(spread, (x, spread))
+        return f"{value} (sd {deviation})"
     return markup.number_with_error(x, numbers.error_of(line, it))
 
 
 def make_grid(
-    names: Sequence[str],
+    labels: Sequence[str],
     marks: Sequence[str],
     columns: Sequence[str],
     body: Sequence[Sequence[tuple[str, str]]],
@@ -374,8 +496,8 @@ def make_grid(
         body: the published number and ours of each of `columns`, and then n.
     """
     head, lines = make_head(columns, body)
-    if len(names) == 1 and len(head) > 2:
-        title = names[0] + marks[0]
+    if len(labels) == 1 and len(head) > 2:
+        title = labels[0] + marks[0]
         rows = [
             [name, *pair] for name, pair in zip([*columns, "n"], body[0], strict=True)
         ]
@@ -383,13 +505,13 @@ def make_grid(
         if not any(row[1] for row in rows):
             return Grid(title, ["what", "ours"], [[row[0], row[2]] for row in rows])
         return Grid(title, ["what", "published", "ours"], rows)
-    labels, parts = split(names)
+    labels, parts = names.split(labels)
     rows = [
         [label, *own, *line]
         for label, own, line in zip(labels, parts.rows, lines, strict=True)
     ]
     keys = 1 + len(parts.head)
-    head = ["pair" if " with " in "".join(labels) else "what", *parts.head, *head]
+    head = [head_of_names(labels), *parts.head, *head]
     if not any(labels):
         rows, head, keys = [row[1:] for row in rows], head[1:], keys - 1
     for row, mark in zip(rows, marks, strict=True):

@@ -5,6 +5,7 @@ for each engine.
 from collections.abc import Iterator
 
 from experiments.records.markup import interval
+from experiments.report import names
 from experiments.report.columns import Item, grid
 from experiments.report.typeset import Grid
 
@@ -33,11 +34,12 @@ def grids(rows: dict[str, Item]) -> list[Grid]:
 
 
 def title(row: str, it: Item) -> str:
+    model = names.model(it["setting"]["model"])
     if "word_errors" in it:
         heard = f"{it['texts']} recordings, {it['heard']:.0f} s"
-        return f"{it['setting']['model']} on speech: {heard}"
+        return f"{model} on speech: {heard}"
     shape = TITLES.get(row.rpartition("_")[2], BATCH)
-    return shape.format(**it["setting"] | {"batch": it["batch"]})
+    return shape.format(**it["setting"] | {"batch": it["batch"], "model": model})
 
 
 def lines(it: Item) -> Iterator[dict]:

@@ -62,14 +62,15 @@ def same_setup(record: dict, other: dict) -> bool:
 
 def setup_key(record: dict) -> tuple:
     """Returns what was decoded and how, without gamma, machine, date and number of
-    texts.
+    texts. Rows of questions differ in what is asked, which their names say.
     """
     it = record["measured"]
     models = str(it.get("target")), str(it.get("draft"))
     rule, policy = it.get("rule", "token"), it.get("policy", "none")
     task, batch = it.get("task") or it.get("group"), it.get("batch", 1)
     texts = (it.get(key) for key in ("tasks", "new_tokens", "ends", *CUTS))
-    return *models, task, *texts, it.get("temperature"), rule, policy, batch
+    asked = record.get("row") if "group" in it and "tasks" not in it else None
+    return *models, task, asked, *texts, it.get("temperature"), rule, policy, batch
 
 
 def record_speed(it: Mapping) -> float | None:

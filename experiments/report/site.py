@@ -14,7 +14,7 @@ from pathlib import Path
 
 from experiments import catalogue
 from experiments.records.table import Records
-from experiments.report import headline, laws, page, table_page, tables
+from experiments.report import headline, laws, page, runs, table_page, tables
 from experiments.report.claims import claims
 from experiments.report.html import render
 
@@ -44,8 +44,8 @@ def first_page(
 
 
 def speeds(results: Records) -> list[list[str]]:
-    """Returns the task, T, the speed here, and the published speed of the same task,
-    for each row.
+    """Returns the task, T, the speed here, its spread over runs, and the published
+    speed of the same task, for each row.
     """
     found = zip(
         headline.headline_records(results).values(),
@@ -57,6 +57,7 @@ def speeds(results: Records) -> list[list[str]]:
             f"{it['writes']}: {it['pair']}",
             f"{it['temperature']:g}",
             it["ours"],
+            it["spread"],
             published,
         ]
         for record, it in found
@@ -64,8 +65,11 @@ def speeds(results: Records) -> list[list[str]]:
     ]
     if chip := results.get("chip", {}).get("ende_small_t0"):
         ours = headline.interval(*map(chip["measured"].get, ("speedup", "speedup_ci")))
-        what = "Sizes of T5-XXL with T5-small, random weights, alpha drawn; one H100"
-        rows.append([what, "0", ours, published_speed(chip)])
+        device = chip["provenance"]["device"]["kind"]
+        what = "Sizes of T5-XXL with T5-small, random weights, acceptance simulated;"
+        what += f" one {device}"
+        spread = runs.spread(results, chip)
+        rows.append([what, "0", ours, spread, published_speed(chip)])
     return rows
 
 

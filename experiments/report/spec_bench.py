@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from experiments.records.table import Records
+from experiments.report import names
 from experiments.report.columns import grid
 from experiments.report.typeset import Grid
 from specjax.theory import estimate, speedup
@@ -99,12 +100,19 @@ def question_rates(measured: dict, way: str) -> np.ndarray:
 
 
 def details(records: Records) -> list[Grid]:
-    """Returns the table of all tasks together, which belongs to the lines of the
-    tasks."""
+    """Returns the table of all tasks together of each pair, which belongs to the lines
+    of the tasks; further runs of a pair have lines of their own."""
+    return grid("spec_bench", together(records))
 
-    def items() -> Iterator[dict]:
-        for temperature in (0, 1):
-            if (record := combine_tasks(records, temperature)) is not None:
-                yield record["measured"]
 
-    return grid("spec_bench", items())
+def together(records: Records) -> Iterator[dict]:
+    """Yields the numbers of all tasks together, of each pair, run and temperature."""
+    for name in FOLDERS:
+        further = (key for key in records if key.endswith(f"/{name}"))
+        for folder in (name, *sorted(further)):
+            for temperature in (0, 1):
+                record = combine_tasks(records, temperature, folder)
+                if record is not None:
+                    it = record["measured"]
+                    pair = names.pair_of_models(it["target"], it["draft"])
+                    yield it | {"pair": pair, "run": folder.rpartition("/")[0]}

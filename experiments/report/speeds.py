@@ -1,7 +1,8 @@
 """The drawing of every measured speed, on a line each, with the published speeds.
 
 A thick bar is the 95 % interval over texts. A thin one reaches from the lowest to the
-highest speed of all records of the pair, where there are several (`runs`). A published
+highest speed of all records of the pair, where there are several (`runs`); the thick
+bar is of the one in the middle. A published
 speed is that of the paper's models on its hardware.
 """
 
@@ -17,8 +18,26 @@ from experiments.report import names, runs, spec_bench, walltime
 
 COLORS = {0: "#7446ad", 1: "#12808a"}  # by temperature
 RUNS = "#888888"
-FOLDERS = (*walltime.FOLDERS, "real_pair")
-FONT, LINE = 8, 0.16  # points; inches of a line
+FOLDERS = (*walltime.FOLDERS, "real_pair", "heads", "policies", "trees")
+FOLDERS += ("trees_questions", "model_free_speed", "images", "chip")
+FONT, LINE, HEAD = 8, 0.16, 0.3  # points; inches of a line, and of a panel's title
+MOST, LEAST = 70, 3  # lines of a drawing in one panel; of a panel of its own
+REST = "other targets"
+TASKS = {  # what is written, in the words of the catalogue; code is not named
+    "code": "",
+    "joined": "EnDe",
+    "ende": "EnDe",
+    "docs": "docs",
+    "correct": "correction",
+    "digits": "digits",
+}
+ASKED = {  # how the names of rows of questions begin
+    "speed_rag": "passages",
+    "speed_summarization": "news",
+    "smollm2_t": "questions",
+    "coding_": "coding",
+    "math_": "GSM8K",
+}
 
 
 class Speed(NamedTuple):
@@ -45,53 +64,129 @@ def drawing(results: Records) -> Figure | None:
     lines = sorted(measured_speeds(results), key=lambda it: (-it.value, it.label))
     if not lines:
         return None
-    height = 0.9 + LINE * len(lines)
+    panels = split_by_target(lines)
+    height = 0.9 + LINE * len(lines) + HEAD * (len(panels) - 1)
     figure = Figure(figsize=(6.5, height), layout="constrained")
-    axes = figure.subplots()
-    axes.axvline(1, color="black", linewidth=0.8)
-    for y, line in enumerate(lines):
-        draw(axes, y, line)
-    axes.set_yticks(range(len(lines)), [line.label for line in lines])
-    axes.set(ylim=(len(lines) - 0.5, -0.5), xlim=(0, None))
-    axes.set_xlabel("times the speed of the target alone")
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(labelsize=FONT - 1)
-    axes.xaxis.label.set_size(FONT)
+    sizes = {"height_ratios": [len(each) for each in panels.values()]}
+    shape = {"sharex": True, "squeeze": False, "gridspec_kw": sizes}
+    columns = figure.subplots(len(panels), **shape)[:, 0]
+    for axes, (title, each) in zip(columns, panels.items(), strict=True):
+        draw_panel(axes, title, each)
+    columns[-1].set_xlim(0, None)  # of all panels, which share it
+    columns[-1].set_xlabel("times the speed of the target alone")
+    columns[-1].xaxis.label.set_size(FONT)
     handles = [*legend(lines)]
     where = {"loc": "outside upper left", "ncols": 2, "frameon": False}
     figure.legend(handles=handles, fontsize=FONT, **where)
     return figure
 
 
+def split_by_target(lines: list[Speed]) -> dict[str, list[Speed]]:
+    """Returns the lines of each panel by its title: all in one without a title if they
+    are few, else those of each target, and those of targets with few lines
+    together."""
+    if len(lines) <= MOST:
+        return {"": lines}
+    found: dict[str, list[Speed]] = {}
+    for line in lines:
+        found.setdefault(line.label.partition(" with ")[0], []).append(line)
+    large = {name: each for name, each in found.items() if len(each) >= LEAST}
+    rest = [line for line in lines if line.label.partition(" with ")[0] not in large]
+    return large | ({REST: rest} if rest else {})
+
+
+def draw_panel(axes: Axes, title: str, lines: list[Speed]) -> None:
+    """Draws the speeds of one panel, a line each; its title is not repeated in their
+    labels."""
+    axes.axvline(1, color="black", linewidth=0.8)
+    for y, line in enumerate(lines):
+        draw(axes, y, line)
+    labels = [line.label.removeprefix(f"{title} ") for line in lines]
+    axes.set_yticks(range(len(lines)), labels)
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.set_title(title, loc="left", fontsize=FONT)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(labelsize=FONT - 1)
+
+
 def measured_speeds(results: Records) -> list[Speed]:
     """Returns the speeds of all pairs, each at its best gamma, without rows that use
-    XLA's own products."""
+    XLA's own products. Several records of a pair make one line."""
     found = [
         record
         for folder in FOLDERS
         for row, record in sorted(results.get(folder, {}).items())
-        if "best_speedup_ci" in record["measured"] and not row.endswith(walltime.XLA)
+        if "best_speedup_ci" in record["measured"] and has_line(folder, row)
     ]
-    whole = (spec_bench.combine_tasks(results, heat) for heat in (0, 1))
-    found += [record for record in whole if record is not None]
-    return [make_speed(results, record) for record in found]
+    for folder in spec_bench.FOLDERS:
+        whole = (spec_bench.combine_tasks(results, heat, folder) for heat in (0, 1))
+        found += [record for record in whole if record is not None]
+    lines: dict[str, Speed] = {}
+    for record in found:
+        line = make_speed(results, record)
+        best = lines.setdefault(line.label, line)  # rows may differ in gamma alone
+        lines[line.label] = max(best, line, key=lambda it: it.value)
+    return list(lines.values())
+
+
+def has_line(folder: str, row: str) -> bool:
+    """Returns whether a row has a line, and neither uses XLA's products nor is part of
+    a row of all tasks together nor the repetition of another on another device."""
+    parts = {f"{task}_t{heat}" for task in spec_bench.CODER_TASKS for heat in (0, 1)}
+    part = folder == spec_bench.CODER and row in parts
+    same = names.timed_names().get((folder, row), "").startswith("the same")
+    return not (row.endswith(walltime.XLA) or part or same)
+
+
+def label(record: dict) -> str:
+    """Returns the pair of a record, what it writes and how it decodes."""
+    it = record["measured"]
+    words = [name_pair(record)]
+    known = " with " in names.timed_names().get((record["table"], record["row"]), "")
+    if "tasks" in it or not known:
+        policy, rule = it.get("policy", "none"), it.get("rule", "token")
+        words += [policy.partition(":")[0]] * (policy != "none")
+        words += [f"by {rule}"] * (rule != "token")
+    words.append(f"T = {it['temperature']:g}")
+    if (batch := it.get("batch", 1)) > 1:
+        words.append(f"batch {batch}")
+    return ", ".join(words)
+
+
+def name_pair(record: dict) -> str:
+    """Returns the pair of a record and what it writes, as the catalogue does where it
+    names both models."""
+    it = record["measured"]
+    known = names.pair(record["table"], record["row"], "")
+    if " with " in known and "tasks" not in it:
+        return known.replace(", acceptance simulated", ", simulated")
+    draft = it["draft"].partition(", of states")[0]
+    own = names.pair_of_models(it["target"], draft)
+    task = "Spec-Bench" if "tasks" in it else task_words(record)
+    return f"{own} ({task})" if task else own
+
+
+def task_words(record: dict) -> str:
+    """Returns what a pair writes, in a word; "" for code."""
+    if task := record["measured"].get("task"):
+        return TASKS.get(task, task)
+    found = (words for key, words in ASKED.items() if record["row"].startswith(key))
+    return next(found, "")
 
 
 def make_speed(results: Records, record: dict) -> Speed:
-    it = record["measured"]
-    heat, batch = it["temperature"], it.get("batch", 1)
-    task = it.get("task", "Spec-Bench" if "tasks" in it else "Python")
-    own = f"{it['target']} with {it['draft']} ({task})"
-    label = own if "tasks" in it else names.pair(record["table"], record["row"], own)
-    label += f", T = {heat:g}" + (f", batch {batch}" if batch > 1 else "")
+    """Returns the line of a pair: of its records that whose speed is the median."""
+    whole = "tasks" in record["measured"]
+    middle = runs.median_record(results, record)["measured"]
+    it = middle if "best_speedup_ci" in middle else record["measured"]
     papers = catalogue.published_numbers(record["table"], record["row"]) or {}
     return Speed(
-        label,
-        round(heat),
+        label(record),
+        round(it["temperature"]),
         it["best_speedup"],
         tuple(it["best_speedup_ci"]),
         runs.speeds(results, record),
-        None if "tasks" in it else papers.get("best_speedup"),
+        None if whole else papers.get("best_speedup", papers.get("speedup")),
     )
 
 

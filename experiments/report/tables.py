@@ -30,7 +30,7 @@ from specjax.measure import jsonl
 # Columns of the files with every number.
 HEAD = ["what", "published (paper's model)", "ours", "standard error"]
 HEAD += ["standard deviation", "interval from", "to"]
-HEAD += ["n", "hardware", "date", "state"]
+HEAD += ["n", "hardware", "date", "state", "record", "commit"]
 OWN = "This table has every number of rows outside the catalogue, by its name."
 PAGES = {  # what a page of several tables is called, and what it is about
     "open_questions": (
@@ -43,8 +43,12 @@ INDEX = (
     "Rendered from the records beside this file. `make site` builds the page index.html"
     " here, with a page behind it for each table. `make tables` also writes each table"
     " as LaTeX (tables/) and every number as CSV. Published numbers of rows that cannot"
-    " be run here have a grid of their own on a page: none is in a column of ours."
+    " be run here have a grid of their own on a page: none is in a column of ours. To"
+    " follow a number: its line in the CSV names the record FOLDER/ROW, a line of"
+    " FOLDER.jsonl with commit, machine and configuration."
 )
+SPEEDS = "Every measured speed, in one drawing"
+RENDER = "python -m experiments.report.tables"
 
 
 def collect(
@@ -84,7 +88,9 @@ def cells(line: Line, results: Records) -> list[str]:
     record = results.get(line.folder, {}).get(line.row)
     if record is None:
         needs = f"not run here: needs {line.needs}" if line.needs else "not run"
-        return [line.what, published, *[""] * (len(HEAD) - 3), needs]
+        blank = dict.fromkeys(HEAD, "")
+        named = {"what": line.what, HEAD[1]: published, "state": needs}
+        return [*(blank | named).values()]
     measured = record["measured"]
     ends = numbers.interval(measured, line.quantity) or (None, None)
     spread = numbers.error_of(line, measured), numbers.deviation(line, measured), *ends
@@ -98,6 +104,8 @@ def cells(line: Line, results: Records) -> list[str]:
         records.device(record),
         record["provenance"]["date"][:10],
         state(line, record),
+        f"{line.folder}/{line.row}",
+        (record["provenance"].get("commit") or "")[:8],
     ]
 
 
@@ -128,12 +136,12 @@ def all_tables(results: Records) -> list[Table]:
         lines = [
             Line(folder, row, f"{row}: {key}", key, label=row, column=key)
             for row, record in sorted(there.items())
-            if (folder, row) not in known
+            if (folder.rpartition("/")[2], row) not in known
             for key in number_names(record["measured"])
         ]
         if lines:
             title = f"Own rows: {folder}"
-            name = f"own_{folder}"
+            name = f"own_{folder}".replace("/", "_")
             own.append(Table(name, title, OWN, "", command(folder), lines, name))
     return [*catalogue.tables(), *own]
 
@@ -169,7 +177,8 @@ def points(table: Table, results: Records) -> str:
 
 def states(table: Table, results: Records) -> str:
     """Returns how many numbers of a table have each state."""
-    counts = Counter(row[-1].partition(":")[0] for row in rows(table, results))
+    at = HEAD.index("state")
+    counts = Counter(row[at].partition(":")[0] for row in rows(table, results))
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
@@ -180,6 +189,7 @@ def index(results: Records) -> str:
         files = f"[md]({table.page}.md)"
         files += f" [svg]({table.name}.svg)" * is_figure(table)
         lines.append([table.title, f"`{table.command}`", files])
+    lines.append([SPEEDS, f"`{RENDER}`", "[svg](speeds.svg)"])
     head = ["table", "command", "files"]
     text = typeset.grid_markdown(Grid("", head, lines))
     return f"# Results\n\n{typeset.wrap(INDEX)}\n\n{text}\n"

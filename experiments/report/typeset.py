@@ -5,9 +5,10 @@ turns around if it has few rows, and is cut into panels otherwise; each panel re
 the columns that name a row.
 """
 
+import itertools
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from experiments.records import markup
@@ -20,6 +21,7 @@ EQUATED = "T", "l", "gamma", "alpha", "c"  # parts of names with a sign of equal
 NONE = "\N{EN DASH}"  # a cell with nothing to say
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 LOWERED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+MARK = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+(?:,[⁰¹²³⁴⁵⁶⁷⁸⁹]+)*")  # of one or more footnotes
 
 
 class Grid(NamedTuple):
@@ -56,8 +58,52 @@ class Notes:
 
     def marks(self, several: Sequence[str]) -> str:
         """Returns the raised numbers of several footnotes."""
-        numbers = sorted(map(self.number, several))
-        return ",".join(str(number).translate(RAISED) for number in numbers)
+        return superscript(map(self.number, several))
+
+
+def superscript(numbers: Iterable[int]) -> str:
+    """Returns the numbers of footnotes as raised digits, in their order."""
+    return ",".join(str(number).translate(RAISED) for number in sorted(numbers))
+
+
+def marked_notes(text: str) -> list[int]:
+    """Returns the numbers of the footnotes that a text has, in their order."""
+    marks = MARK.findall(text)
+    return [int(x.translate(LOWERED)) for mark in marks for x in mark.split(",")]
+
+
+def order_notes(
+    grids: Sequence[Grid], notes: Sequence[str]
+) -> tuple[list[Grid], list[str]]:
+    """Returns grids whose footnotes are numbered in the order in which a reader comes
+    to them, and the footnotes in that order, without those that nothing refers to."""
+    order = dict.fromkeys(
+        at
+        for grid in grids
+        for text in (grid.title, *grid.head, *itertools.chain(*grid.rows))
+        for at in marked_notes(text)
+        if at <= len(notes)
+    )
+    places = {old: new for new, old in enumerate(order, 1)}
+
+    def renumber(text: str) -> str:
+        return MARK.sub(
+            lambda mark: superscript(
+                places.get(at, at) for at in marked_notes(mark[0])
+            ),
+            text,
+        )
+
+    renumbered = [
+        Grid(
+            renumber(grid.title),
+            [*map(renumber, grid.head)],
+            [[*map(renumber, row)] for row in grid.rows],
+            grid.keys,
+        )
+        for grid in grids
+    ]
+    return renumbered, [notes[at - 1] for at in order]
 
 
 class Printed(NamedTuple):
@@ -90,19 +136,13 @@ class Printed(NamedTuple):
 
 def markdown(page: Printed) -> str:
     """Returns a page in Markdown; no line has more than LIMIT characters."""
-    notes = Notes()
-    notes.texts += page.notes
     parts = [f"# {page.title}", wrap(page.about)]
     if page.drawing:
         parts.append(f"![{page.title}]({page.drawing}.svg)")
-    for each in page.grids:
-        parts += [f"**{each.title}**"] if each.title else []
-        parts += [grid_markdown(panel) for panel in fit(each, notes)]
-    for each in page.wider:
-        parts.append(f"## {each.title}")
-        parts += [grid_markdown(panel) for panel in fit(each, notes)]
-    if notes.texts:
-        lines = (wrap(text, f"{at}. ") for at, text in enumerate(notes.texts, 1))
+    sections, texts = grid_sections(page)
+    parts += sections
+    if texts:
+        lines = (wrap(text, f"{at}. ") for at, text in enumerate(texts, 1))
         parts.append("\n".join(lines))
     parts += [wrap(" ".join(page.origin))] if page.origin else []
     if page.absent:
@@ -110,6 +150,24 @@ def markdown(page: Printed) -> str:
     parts += [wrap(page.remarks)] if page.remarks else []
     parts += [f"`{page.command}`"] if page.command else []
     return "\n\n".join(parts) + "\n"
+
+
+def grid_sections(page: Printed) -> tuple[list[str], list[str]]:
+    """Returns the titles and the grids of a page in Markdown, and its footnotes."""
+    notes = Notes()
+    notes.texts += page.notes
+    fitted = [fit(each, notes) for each in (*page.grids, *page.wider)]
+    ordered, texts = order_notes([*itertools.chain(*fitted)], notes.texts)
+    parts, rest = [], iter(ordered)
+    for at, cut in enumerate(fitted):
+        several = [*itertools.islice(rest, len(cut))]
+        title = several[0].title
+        if at >= len(page.grids):
+            parts.append(f"## {title}")
+        elif title:
+            parts.append(f"**{title}**")
+        parts += map(grid_markdown, several)
+    return parts, texts
 
 
 def wrap(text: str, first: str = "") -> str:

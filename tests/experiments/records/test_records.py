@@ -192,3 +192,32 @@ def test_without_git_there_is_no_commit(monkeypatch):
     provenance.commit.cache_clear()
     assert provenance.commit() == {"commit": None, "dirty": None}
     provenance.commit.cache_clear()
+
+
+def test_a_device_is_named_by_its_model():
+    cpu = {"platform": "cpu", "kind": "cpu", "count": 1, "host_cores": 2}
+    for device, words in (
+        (cpu, "a CPU of 2 cores whose model was not recorded"),
+        (cpu | {"processor": {"model": "AMD EPYC"}}, "AMD EPYC, 2 cores"),
+        (
+            cpu | {"count": 8, "processor": {"model": "AMD EPYC"}},
+            "AMD EPYC, 2 cores, divided into 8 devices",
+        ),
+        (cpu | {"platform": "gpu", "kind": "NVIDIA H200"}, "1 x NVIDIA H200"),
+    ):
+        assert records.device_words(device) == words
+
+
+def test_notes_are_in_the_words_of_a_reader():
+    older = "code edited since; programs of like rows compared, not measured again"
+    for note in (older, "code edited since, not measured again"):
+        record = {"kind": "time", "provenance": {"note": note}, "measured": {}}
+        assert records.notes(record) == ["older than today's code; not measured again"]
+    native = ["specjax/native/a.cc", "specjax/native/b.cc"]
+    assert records.input_notes([*native, "README.md"]) == [
+        "timed before the native code changed (2 files)",
+        "README.md changed since",
+    ]
+    assert records.input_notes(native[:1]) == [
+        "timed before the native code changed (1 file)"
+    ]

@@ -434,7 +434,7 @@ COSTLY = spoil_record(*BIGRAM, c=[None, *[0.02] * 5], **SLOWER)
 del COSTLY["table2"]["bigram_t0_b1"]
 FEWER = {"tokens_per_call": [1.0, 1.2, 1.3, 1.4, 1.4, 1.4]}
 FEWER |= {"predicted_tokens_per_call": FEWER["tokens_per_call"]}
-ERRORS, V = "(within errors)", "v = 1.5 [1.485, 1.515]"
+ERRORS, V = "(within errors)", "v = 1.500 [1.485, 1.515]"
 DEPENDENT = "not independent, or texts end: 1.4 by"
 
 

@@ -263,3 +263,42 @@ def test_verification_is_drawn_as_measured():
     assert memory.lines[0].get_xdata().tolist() == [5] and memory.get_ylim()[0] == 0
     band = time.collections[0].get_paths()[0].vertices
     assert {(1, 29), (1, 33), (5, 38), (5, 45)} <= {tuple(it) for it in band}
+
+
+def test_many_speeds_have_a_panel_for_each_target():
+    """Rows of heads, trees and questions are among them, by readable names."""
+    results = tables.collect(catalogue.ROOT / "results")
+    lines = speeds.measured_speeds(results)
+    labels = [line.label for line in lines]
+    assert len(set(labels)) == len(labels) > speeds.MOST
+    assert {
+        "code_target with code_eagle3, by block, T = 1",
+        "t5_target with tree of t5_small (EnDe), by traversal, T = 1",
+        "SmolLM2-135M with suffix (passages), T = 0",
+        "Qwen2.5-Coder 1.5B with 0.5B (Spec-Bench), T = 0",
+        "code_target with code_small, renewal, T = 0",
+    } < {*labels}
+    assert not any("qwen2.5" in label or "smollm2," in label for label in labels)
+    panels = speeds.split_by_target(lines)
+    assert sum(map(len, panels.values())) == len(lines) and "t5_target" in panels
+    assert min(map(len, panels.values())) >= speeds.LEAST
+    figure = speeds.drawing(results)
+    first = figure.axes[0].get_yticklabels()[0].get_text()
+    title = figure.axes[0].get_title(loc="left")
+    assert first.startswith("with ") and title in panels
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
+    assert speeds.split_by_target(lines[:9]) == {"": lines[:9]}
+
+
+def test_of_rows_that_differ_in_gamma_alone_the_fastest_has_a_line():
+    two = {"draft": "suffix", "best_speedup": 1.1, "best_speedup_ci": [1.0, 1.2]}
+    rows = {"speed_rag_suffix_8_t0": times(**two), "speed_rag_suffix_t0": times(**two)}
+    rows["speed_rag_suffix_t0"] |= {"best_speedup": 1.2, "group": "all"}
+    rows["speed_rag_suffix_8_t0"]["group"] = "all"
+    records = {
+        row: {"row": row, "table": "model_free_speed", "measured": it}
+        | {"provenance": {}}
+        for row, it in rows.items()
+    }
+    (line,) = speeds.measured_speeds({"model_free_speed": records})
+    assert line.value == 1.2

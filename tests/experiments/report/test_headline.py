@@ -2,7 +2,7 @@
 
 import copy
 
-from experiments.report import headline, runs, spec_bench, tables
+from experiments.report import headline, names, runs, spec_bench, tables
 from specjax.measure import jsonl
 
 RECORD = {
@@ -96,3 +96,64 @@ def test_a_further_run_of_spec_bench_counts_where_it_has_all_tasks(tmp_path):
     assert runs.spread(results, ours) == "2.00 to 5.00 in 3 runs"
     shown = headline.headline_records(results)[(spec_bench.CODER, 0)]
     assert shown["measured"]["best_speedup"] == 3.0
+
+
+def test_all_tasks_together_have_a_line_for_each_pair_and_run():
+    """README's first number is among them."""
+    tasks = {"coding_t0": measured_task("d", (2.0, 1.0))}
+    tasks["math_t0"] = tasks["coding_t0"]
+    again = {row: measured_task("d", (3.0, 1.0)) for row in tasks}
+    small = {"qa_t1": measured_task("e", (1.0, 1.0))}
+    small["qa_t1"]["measured"]["temperature"] = 1.0
+    folder = spec_bench.CODER
+    results = {folder: tasks, f"noon/{folder}": again, spec_bench.FOLDER: small}
+    (grid,) = spec_bench.details(results)
+    cells = [dict(zip(grid.head, row, strict=True)) for row in grid.rows]
+    keys = "pair", "T", "run", "tasks", "questions"
+    assert [tuple(it[key] for key in keys) for it in cells] == [
+        ("t with e", "1", "", "1", "2"),
+        ("t with d", "0", "", "2", "4"),
+        ("t with d", "0", "noon", "2", "4"),
+    ]
+    assert [it["speed [95 %]"][:1] for it in cells] == ["1", "2", "3"]
+
+
+def test_published_models_have_readable_names():
+    coder = "qwen2.5-coder-{}b-instruct-q4_k_m"
+    for pair, words in (
+        ((coder.format("1.5"), coder.format("0.5")), "Qwen2.5-Coder 1.5B with 0.5B"),
+        (("smollm2", "smollm2_draft"), "SmolLM2-135M with smollm2_draft"),
+        (
+            ("smollm2", "smollm2, int8 cache"),
+            "SmolLM2-135M with SmolLM2-135M, int8 cache",
+        ),
+        (
+            ("whisper-base", "whisper-base, 4 layers"),
+            "Whisper base with its first 4 layers",
+        ),
+    ):
+        target, draft = pair
+        assert names.pair_of_models(target, draft) == words
+
+
+def test_rows_of_questions_are_runs_of_each_other_only_under_one_name():
+    questions = copy.deepcopy(RECORD) | {"row": "news_t0"}
+    questions["measured"]["group"] = questions["measured"].pop("task")
+    other = questions | {"row": "passages_t0"}
+    results = {"a": {"news_t0": questions, "passages_t0": other}}
+    assert runs.spread(results, questions) == "1 run"
+    results["noon/a"] = {"news_t0": questions}
+    assert runs.spread(results, questions) == "2.00 to 2.00 in 2 runs"
+
+
+def test_the_note_names_every_machine():
+    device = {"platform": "cpu", "kind": "cpu", "count": 1, "host_cores": 2}
+    origin = {"date": "2026-11-29", "versions": {}}
+    record = copy.deepcopy(RECORD) | {"scale": "laptop", "row": "r"}
+    other = copy.deepcopy(record)
+    record["provenance"] |= origin | {"device": device}
+    known = device | {"processor": {"model": "AMD EPYC"}}
+    other["provenance"] |= origin | {"device": known}
+    found = {("a", "r"): record, ("b", "r"): other}
+    said = "AMD EPYC, 2 cores and a CPU of 2 cores whose model was not recorded, 2026"
+    assert said in headline.note({}, found)

@@ -82,7 +82,7 @@ def test_rows_are_named_apart_and_paired_by_what_is_the_same(texts):
     named = [(it["source"], it["name"]) for it in tasks["rows"]]
     assert len(set(named)) == len(named) and not any("GPU" in it for _, it in named)
     bench = [it for it in tasks["rows"] if it["source"] == export.SOURCES[export.BENCH]]
-    assert bench and all("cpu" in it["where"] for it in bench)
+    assert bench and all("2 cores" in it["where"] for it in bench)
     pairs = export.pair_temperatures(tasks["rows"])
     for cold, warm in pairs:
         assert (cold["heat"], warm["heat"]) == (0, 1)

@@ -22,6 +22,7 @@ from tests.experiments.report.test_claims import STATED, all_records, record
 from tests.support import browser
 
 RESULTS = catalogue.ROOT / "results"
+CPU = "a CPU of 2 cores whose model was not recorded"
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 DRAWING = (
     '<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"'
@@ -191,10 +192,10 @@ def test_the_recording_that_was_measured_can_be_heard(tmp_path):
 def test_a_row_of_ones_own_has_a_table(pages):
     """It shows every number of the row with its error, and no list, text or flag."""
     lines = dict(pages["own_my pair.html"].rows["rows-own_my pair-0"])
-    shown = {"alpha": "0.2500 ± 0.1250", "calls": "7", "x@y": "3.5"}
+    shown = {"alpha": "0.25 ± 0.12", "calls": "7", "x@y": "3.5"}
     assert lines == shown | {"alone_se": "0.5000"}
     text = pages["own_my pair.html"].text
-    assert "Measured on 1 x cpu, 2 cores, 2026-01-02." in text and "first" in text
+    assert f"Measured on {CPU}, 2026-01-02." in text and "first" in text
     assert 'href="own_my%20pair.html"' in pages["index.html"].text
 
 
@@ -247,7 +248,7 @@ def test_notes_are_counted_and_what_records_say_is_text(pages, tmp_path):
 
 def test_provenance_names_each_value_once(pages):
     rows = {row[0]: row for row in pages["provenance.html"].rows["provenance-table"]}
-    where = ["table2", "7", "0", "0123456789", "2026-01-02", "1 x cpu, 2 cores"]
+    where = ["table2", "7", "0", "0123456789", "2026-01-02", CPU]
     assert rows["table2"] == [*where, "float32", "jax 0.1"]
     assert set(rows) == {*all_records(), *user_record()} - set(laws.FOLDERS)
 
@@ -293,6 +294,10 @@ def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
     for row, name in (("small_t0_b1", "best_speedup"), ("ende_small_t0", "speedup")):
         assert f">{rows[row]['measured'][name]:.2f} [" in front
     assert front.count(">3.4<") == 2  # published, beside both of ours
+    kind = rows["ende_small_t0"]["provenance"]["device"]["kind"]
+    assert f"random weights, acceptance simulated; one {kind}<" in front
+    assert ">runs</th>" in front and front.count(">1 run<") == 3
+    assert "1.99 to 2.03 in 2 runs<" in front  # on two cards
     assert len(links(front)) == 4 and len(front) < 300_000
     told = table_page.tally(claims.claims(tables.collect(folder, laws=closed)))
     assert f"measured again: {told} (" in front and f">{told}</span>" in first
