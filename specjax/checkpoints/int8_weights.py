@@ -26,6 +26,17 @@ def activations(dtype: Any) -> str:
     return str(FLOAT32 if str(dtype) in NAMES else archive.float_dtype(dtype))
 
 
+def round_params(params: Any, dtype: str) -> Any:
+    """Returns parameters of float32 with their large matrices in eight bits, by one of
+    `NAMES`."""
+    flat = flatten_dict(params, sep="/")
+    for name, leaf in flat.items():
+        if rounding.is_quantized(leaf.shape):
+            rounded = Int8(*_rounded(leaf, rounding.input_axis(name)))
+            flat[name] = Dynamic.from_int8(rounded) if dtype == DYNAMIC else rounded
+    return unflatten_dict(flat, sep="/")
+
+
 def fill(
     held: Archive,
     sources: dict[str, Source],

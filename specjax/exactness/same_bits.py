@@ -15,17 +15,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
 from specjax import drafts, generate, native, verifiers, zoo
+from specjax.checkpoints import int8_weights
 from specjax.drafters import autoregressive, nothing
 from specjax.drafters import tree as trees
 from specjax.drafts.source import check_pair
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.keys import root_key
 from specjax.models import families, few_rows, gpt, llama, t5
-from specjax.quantized import Dynamic, Int8, rounding
 from specjax.runtime import console
 from specjax.step import Decoder
 from specjax.topologies import kary
@@ -135,12 +134,7 @@ def _in_dtype(params: Any, dtype: str) -> Any:
         return params
     if dtype == "bfloat16":
         return jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
-    flat = flatten_dict(params, sep="/")
-    for name, leaf in flat.items():
-        if rounding.is_quantized(leaf.shape):
-            whole = Int8(*rounding.quantize(leaf, rounding.input_axis(name)))
-            flat[name] = whole if dtype == "int8" else Dynamic.from_int8(whole)
-    return unflatten_dict(flat, sep="/")
+    return int8_weights.round_params(params, dtype)
 
 
 def named(target: str, draft: str, dtype: str) -> Case:

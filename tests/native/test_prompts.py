@@ -7,11 +7,11 @@ import pytest
 
 from specjax import generate, native
 from specjax.drafters import autoregressive, nothing
-from specjax.inputs import make_prompt
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import families, few_rows, gpt, llama
 from specjax.step import Decoder
-from specjax.types import Params, Prompt
-from tests.support import tiny
+from specjax.types import Params
+from tests.support import slow, tiny
 from tests.support.model_cases import weights, write_greedy
 
 V, WIDTH = 300, 70  # tokens of a prompt; XLA reads it
@@ -37,7 +37,7 @@ def make_model(family: str, kind: str | None):
     return families.build(config), params
 
 
-@pytest.mark.parametrize(("family", "kind"), CASES)
+@pytest.mark.parametrize(("family", "kind"), slow.mark_slow_after(2, CASES))
 def test_the_cache_of_a_prompt_does_not_depend_on_slots(family, kind):
     model, params = make_model(family, kind)
     assert PROMPT.tokens.size > few_rows.MOST
@@ -77,17 +77,14 @@ def test_greedy_texts_of_a_batch_of_eight_are_those_of_each_alone():
     drafts = jax.tree.map(lambda x: x * 1.01 + 0.003, params)
     random = np.random.default_rng(2)
     prompt = make_prompt([random.integers(1, V, 2 + i % 5).tolist() for i in range(8)])
-    alone = [
-        write_greedy(Decoder(model), Params(params), prompt_of(prompt, i), new=16)
-        for i in range(8)
-    ]
+    run = generate.build(Decoder(model), prompt.tokens.shape[1] + 16 + 8)
+    alone = []
+    for i in range(8):
+        row = jax.tree.map(lambda x, i=i: x[i : i + 1], prompt)
+        request = make_request(jax.random.key(0), row, 16, make_sampling(1, 0.0))
+        alone.append(run(Params(params), row, request).tokens[0])
     for gamma in 4, 5:
         assert 8 * (gamma + 1) <= few_rows.MOST
         decoder = Decoder(model, autoregressive.build(model, gamma))
         texts = write_greedy(decoder, Params(params, drafts), prompt, new=16)
-        for row, text in zip(texts.tokens, alone, strict=True):
-            np.testing.assert_array_equal(row, text.tokens[0])
-
-
-def prompt_of(prompt: Prompt, row: int) -> Prompt:
-    return jax.tree.map(lambda x: x[row : row + 1], prompt)
+        np.testing.assert_array_equal(texts.tokens, np.stack(alone))
