@@ -171,6 +171,7 @@ ALLOWED = {
     "specjax.cli.workers": ("submitit", "ray"),
     "specjax.cli.report": ("matplotlib",),
     "specjax.training": ("optax", "orbax"),
+    "specjax.training.events": ("tensorboardX",),
     "experiments.tasks.paper": ("tensorflow", "tensorflow_datasets", "seqio"),
     "experiments.rivals": ("torch",),
     "tests": ("gin",),
