@@ -102,5 +102,7 @@ def draft_words(target: str, draft: str) -> str:
     """Returns what a reader calls the draft of a target."""
     if layers := re.fullmatch(rf"{re.escape(target)}, (\d+) layers", draft):
         return f"its first {layers[1]} layers"
+    if draft.startswith(f"{target}, "):
+        return f"itself, {draft.removeprefix(target + ', ')}"
     family = model(target).rpartition(" ")[0]
     return model(draft).removeprefix(f"{family} ") if family else model(draft)

@@ -297,10 +297,10 @@ def unnamed_models(row: Row) -> str:
         return ""  # sizes
     if {side.partition(",")[0] for side in (target, draft)} <= GENERIC:
         return ""
-    sides = names.model(target), names.draft_words(target, draft)
+    sides = {target: names.model(target), draft: names.draft_words(target, draft)}
     label = row.label.lower()
-    said = all(side.lower() in label for side in sides)
-    return "" if said else f"measured with {' and '.join(sides)}"
+    said = all(x.lower() in label or y.lower() in label for x, y in sides.items())
+    return "" if said else f"measured with {' and '.join(sides.values())}"
 
 
 def place(record: dict) -> str:

@@ -125,7 +125,7 @@ def test_published_models_have_readable_names():
         (("smollm2", "smollm2_draft"), "SmolLM2-135M with smollm2_draft"),
         (
             ("smollm2", "smollm2, int8 cache"),
-            "SmolLM2-135M with SmolLM2-135M, int8 cache",
+            "SmolLM2-135M with itself, int8 cache",
         ),
         (
             ("whisper-base", "whisper-base, 4 layers"),

@@ -716,6 +716,7 @@ def test_models_are_named_where_the_row_does_not():
         "measured with SmolLM2-135M and smollm2_draft"
     )
     assert note("sizes", {"layers": 1}, "draft") == ""
+    assert note("SmolLM2, news, Lookahead", "smollm2", "lookahead") == ""
 
 
 WHISPERS = "whisper-base", "whisper-base, 4 layers"
