@@ -61,7 +61,7 @@ ROOMS = {
     "specjax.models": (*PURE, *specjax_modules("native quantized chunks")),
     "specjax.verifiers": (*PURE, *specjax_modules("trees"), LAWS),
     "specjax.drafters": (*PURE, *specjax_modules("chunks topologies trees")),
-    **dict.fromkeys(HEADS, (*PURE, *specjax_modules("models drafters"))),
+    **dict.fromkeys(HEADS, (*PURE, *specjax_modules("models drafters native.embed"))),
     "specjax.step": (
         *PURE,
         *specjax_modules("chunks trees drafters.nothing verifiers.token"),

@@ -117,7 +117,7 @@ def matches_annotation(gin: Any, value: Any, wanted: Any) -> bool:
         several = isinstance(value, origin) and not isinstance(value, str)
         return several and all(matches_annotation(gin, x, each) for x in value)
     kind = origin or wanted
-    if not isinstance(kind, type):
+    if kind is Any or not isinstance(kind, type):
         return True
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind in (bool, object)

@@ -35,7 +35,7 @@ TURNS = DTYPES[::3], DTYPES[1:3]  # of tiny models in turn, unless dtypes are na
 GAMMA, NODES, TOKENS = 4, 6, 32  # of a chain, of a tree, of a text
 SAME, OTHER = "same bits", "DIFFERENT"
 NAMES = "target dtype calls chain tree batch verdict".split()
-SIZES = dict(vocab=211, dim=72, mlp_dim=136, num_layers=1, num_heads=4)
+SIZES: dict[str, Any] = dict(vocab=211, dim=72, mlp_dim=136, num_layers=1, num_heads=4)
 LLAMA = llama.Config(**SIZES, key_heads=2, head_width=18, biased=True)
 FAMILIES: dict[str, families.Config] = {
     "gpt": gpt.Config(**SIZES),

@@ -32,7 +32,14 @@ ALL = {f"{it}/{name}": row for it in TABLES for name, row in records.rows(it).it
 # Built by tests of their own, which ask more of them.
 OTHERS = {*test_decoders.TABLES, "speech_data", "speech_paper", "launches"}
 OTHERS |= {"microscope", "spec_bench", "model_free_speed", "spec_bench_gpu"}
-OTHERS |= {"trees_questions", "beams_data", "masks_data", "heads_data", "real_pair"}
+OTHERS |= {
+    "trees_questions",
+    "policies_data",
+    "beams_data",
+    "masks_data",
+    "heads_data",
+    "real_pair",
+}
 ABSENT = {"table2_paper", "table3_paper", "table5_paper", "quality_data"}
 FAMILIES = [p for p in CONFIGS.glob("checkpoints/*.gin") if "XXL = " in p.read_text()]
 CLOSED_FORMS = [CONFIGS / "table1/table1.gin", CONFIGS / "figure3/figure3.gin"]
