@@ -90,18 +90,18 @@ def interval(x: float | None, ends: Sequence[float] | None) -> str:
     if None in ends:
         return f"{number(x)} [{', '.join(map(number, ends))}]"
     low, high = ends
-    value, *both = rounded_alike(high - low, (x, low, high))
+    value, *both = rounded_alike((high - low) / 2, (x, low, high))
     return f"{value} [{', '.join(both)}]"
 
 
-def rounded_alike(width: float, values: Sequence[float]) -> list[str]:
+def rounded_alike(error: float, values: Sequence[float]) -> list[str]:
     """Returns numbers with the same number of decimals: as many as show two digits of
-    the width of their error, at most DECIMALS unless it would be 0 then.
+    their error, or of half their interval, at most DECIMALS unless it would be 0 then.
 
     Numbers whose error has no such digits are written as `number` writes them.
     """
-    if not 10**-MOST_DECIMALS <= abs(width) < math.inf:
+    if not 10**-MOST_DECIMALS <= abs(error) < math.inf:
         return [number(x) for x in values]
-    last = 1 - int(f"{width:.1e}".partition("e")[2])  # the second digit of the width
+    last = 1 - int(f"{error:.1e}".partition("e")[2])  # the second digit of the error
     decimals = max(0, min(last, max(DECIMALS, last - 1)))
     return [f"{x:z.{decimals}f}" for x in values]
