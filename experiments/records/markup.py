@@ -79,7 +79,7 @@ def number_with_error(x: float, error: float | None) -> str:
     """Returns a number with its standard error, if it has one that is not 0."""
     if error is None or error == 0:
         return number(x)
-    value, spread = rounded_alike(error, (x, error))
+    value, spread = with_same_decimals(error, (x, error))
     return f"{value} ± {spread}"
 
 
@@ -90,18 +90,18 @@ def interval(x: float | None, ends: Sequence[float] | None) -> str:
     if None in ends:
         return f"{number(x)} [{', '.join(map(number, ends))}]"
     low, high = ends
-    value, *both = rounded_alike(high - low, (x, low, high))
+    value, *both = with_same_decimals((high - low) / 2, (x, low, high))
     return f"{value} [{', '.join(both)}]"
 
 
-def rounded_alike(width: float, values: Sequence[float]) -> list[str]:
+def with_same_decimals(error: float, values: Sequence[float]) -> list[str]:
     """Returns numbers with the same number of decimals: as many as show two digits of
-    the width of their error, at most DECIMALS unless it would be 0 then.
+    their error, or of half their interval, at most DECIMALS unless it would be 0 then.
 
     Numbers whose error has no such digits are written as `number` writes them.
     """
-    if not 10**-MOST_DECIMALS <= abs(width) < math.inf:
+    if not 10**-MOST_DECIMALS <= abs(error) < math.inf:
         return [number(x) for x in values]
-    last = 1 - int(f"{width:.1e}".partition("e")[2])  # the second digit of the width
+    last = 1 - int(f"{error:.1e}".partition("e")[2])  # the second digit of the error
     decimals = max(0, min(last, max(DECIMALS, last - 1)))
     return [f"{x:z.{decimals}f}" for x in values]

@@ -478,7 +478,7 @@ def format_measured(line: Line, record: dict, notes: Notes) -> str:
     if ends is not None and not isinstance(x, int):
         return markup.interval(x, ends)
     if (spread := numbers.deviation(line, it)) is not None:
-        value, deviation = markup.rounded_alike(spread, (x, spread))
+        value, deviation = markup.with_same_decimals(spread, (x, spread))
         return f"{value} (sd {deviation})"
     return markup.number_with_error(x, numbers.error_of(line, it))
 

@@ -102,10 +102,10 @@ def question_rates(measured: dict, way: str) -> np.ndarray:
 def details(records: Records) -> list[Grid]:
     """Returns the table of all tasks together of each pair, which belongs to the lines
     of the tasks; further runs of a pair have lines of their own."""
-    return grid("spec_bench", together(records))
+    return grid("spec_bench", all_tasks(records))
 
 
-def together(records: Records) -> Iterator[dict]:
+def all_tasks(records: Records) -> Iterator[dict]:
     """Yields the numbers of all tasks together, of each pair, run and temperature."""
     for name in FOLDERS:
         further = (key for key in records if key.endswith(f"/{name}"))

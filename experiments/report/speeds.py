@@ -130,8 +130,8 @@ def measured_speeds(results: Records) -> list[Speed]:
 
 
 def has_line(folder: str, row: str) -> bool:
-    """Returns whether a row has a line, and neither uses XLA's products nor is part of
-    a row of all tasks together nor the repetition of another on another device."""
+    """Returns whether a row has a line of its own, unlike rows by XLA's products, a
+    single task of a row of all tasks, and repetitions on another device."""
     parts = {f"{task}_t{heat}" for task in spec_bench.CODER_TASKS for heat in (0, 1)}
     part = folder == spec_bench.CODER and row in parts
     same = names.timed_names().get((folder, row), "").startswith("the same")
