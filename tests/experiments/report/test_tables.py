@@ -18,6 +18,7 @@ from experiments.report import (
     estimators,
     latex,
     laws,
+    methods,
     names,
     printed,
     tables,
@@ -353,6 +354,8 @@ def test_numbers_that_follow_from_those_of_a_record():
     costs = {"gamma_3_cost": 0.4, "gamma_3_cost_se": 0.1, "gamma_4_cost": 0.5}
     found = derived.update_record(costs | {"best_gamma": 3})
     assert (found["best_fixed_cost"], found["best_fixed_cost_se"]) == (0.4, 0.1)
+    greedy = {"same_greedy_texts": 3, "texts": 4}
+    assert derived.update_record(greedy)["same_of_texts"] == "3 of 4"
     heard = {"wer_ci_exact": [4.5, 4.5], "speedup_ci_b1": [1.0, 1.1], "recordings": 1}
     assert derived.update_record(heard) == heard | {"wer_ci_exact": None}
     assert derived.update_record(heard | {"recordings": 2})["wer_ci_exact"]
@@ -401,6 +404,17 @@ def test_a_ratio_of_too_few_times_has_no_interval():
     page = printed.print_table(made_table(*lines), record)
     assert [row[-1] for row in page.grids[0].rows] == ["1.50 [1.40, 1.60]", "2¹"]
     assert page.notes == [printed.FEW_TIMES]
+
+
+def test_a_method_is_in_words():
+    ways = "always", "greedy_exact", "sigmoid_1e4_top50", "sigmoid_released_1e3"
+    assert [methods.method_words(way) for way in ways] == [
+        "control that keeps every draft",
+        "greedy exact",
+        "sigmoid, +-1e4, top-k 50",
+        "sigmoid released, +-1e3",
+    ]
+    assert methods.method_words("sigmoid_1e1_half") == "sigmoid, +-1e1, float16"
 
 
 def test_an_interval_is_found_by_its_name_and_a_deviation_is_no_error():
