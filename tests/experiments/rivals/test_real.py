@@ -312,7 +312,7 @@ def test_two_texts_are_a_row_of_two_and_a_failure_is_a_line(stand_ins, tmp_path,
     assert "Traceback" not in said.err and "MiB at most" in said.out
     assert not [*tmp_path.glob("bench.jsonl.*")]
     real.main(stand_ins)
-    assert capfd.readouterr().out.count("kept") == 4
+    assert capfd.readouterr().out.count(": kept\n") == 4
 
 
 ENGINES = "specjax", "other"
