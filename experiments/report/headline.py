@@ -48,9 +48,10 @@ def table(results: Records) -> str:
 def headline_records(results: Records) -> dict[At, dict]:
     """Returns the record of each of ROWS that has one: of a pair with several runs, the
     one whose speed is the median."""
+    every = runs.all_records(results)
     found = {at: find_record(results, *at) for at in ROWS}
     return {
-        at: runs.median_record(results, record)
+        at: runs.median_record(every, record)
         for at, record in found.items()
         if record is not None
     }
@@ -59,8 +60,9 @@ def headline_records(results: Records) -> dict[At, dict]:
 def items(results: Records) -> list[dict]:
     """Returns the lines of the table, each with the spread over all runs of its
     pair."""
+    every = runs.all_records(results)
     return [
-        best_numbers(at, record["measured"]) | {"spread": runs.spread(results, record)}
+        best_numbers(at, record["measured"]) | {"spread": runs.spread(every, record)}
         for at, record in headline_records(results).items()
     ]
 

@@ -4,39 +4,40 @@ A row is measured again at another hour by `python -m experiments.run --out
 results/runs/NAME FILE.gin:ROW`: a folder for each run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from experiments.records.table import Records
 from experiments.report import spec_bench
 from specjax.measure.texts import CUTS
 
 
-def spread(results: Records, record: dict) -> str:
+def spread(every: Sequence[dict], record: dict) -> str:
     """Returns in words the lowest and the highest speed in all records of a pair, and
-    the number of records."""
-    found = speeds(results, record)
+    the number of records.
+
+    every: of `all_records`, here and below.
+    """
+    found = speeds(every, record)
     if len(found) == 1:
         return "1 run"
     return f"{found[0]:.2f} to {found[-1]:.2f} in {len(found)} runs"
 
 
-def median_record(results: Records, record: dict) -> dict:
+def median_record(every: Sequence[dict], record: dict) -> dict:
     """Returns the record of a pair whose speed is the median of all, the lower of two
     in the middle."""
-    every = all_records(results)
     found = [each for each in every if same_setup(each, record)] or [record]
     found.sort(key=lambda each: record_speed(each["measured"]) or 0)
     return found[(len(found) - 1) // 2]
 
 
-def speeds(results: Records, record: dict) -> list[float]:
+def speeds(every: Sequence[dict], record: dict) -> list[float]:
     """Returns the speeds in all records of a pair, the lowest first.
 
     They have the same models, task, length of texts, temperature, truncation, rule,
     policy and batch, each at its best gamma. They differ in the machine, the day and
     the texts.
     """
-    every = all_records(results)
     found = [each["measured"] for each in every if same_setup(each, record)]
     known = map(record_speed, found or [record["measured"]])
     return sorted(x for x in known if x is not None)

@@ -6,6 +6,7 @@ bar is of the one in the middle. A published
 speed is that of the paper's models on its hardware.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
@@ -121,9 +122,10 @@ def measured_speeds(results: Records) -> list[Speed]:
     for folder in spec_bench.FOLDERS:
         whole = (spec_bench.combine_tasks(results, heat, folder) for heat in (0, 1))
         found += [record for record in whole if record is not None]
+    every = runs.all_records(results)
     lines: dict[str, Speed] = {}
     for record in found:
-        line = make_speed(results, record)
+        line = make_speed(every, record)
         best = lines.setdefault(line.label, line)  # rows may differ in gamma alone
         lines[line.label] = max(best, line, key=lambda it: it.value)
     return list(lines.values())
@@ -174,10 +176,13 @@ def task_words(record: dict) -> str:
     return next(found, "")
 
 
-def make_speed(results: Records, record: dict) -> Speed:
-    """Returns the line of a pair: of its records that whose speed is the median."""
+def make_speed(every: Sequence[dict], record: dict) -> Speed:
+    """Returns the line of a pair: of its records that whose speed is the median.
+
+    every: of `runs.all_records`.
+    """
     whole = "tasks" in record["measured"]
-    middle = runs.median_record(results, record)["measured"]
+    middle = runs.median_record(every, record)["measured"]
     it = middle if "best_speedup_ci" in middle else record["measured"]
     papers = catalogue.published_numbers(record["table"], record["row"]) or {}
     return Speed(
@@ -185,7 +190,7 @@ def make_speed(results: Records, record: dict) -> Speed:
         round(it["temperature"]),
         it["best_speedup"],
         tuple(it["best_speedup_ci"]),
-        runs.speeds(results, record),
+        runs.speeds(every, record),
         None if whole else papers.get("best_speedup", papers.get("speedup")),
     )
 
