@@ -8,7 +8,6 @@ import pytest
 
 from specjax import native
 from specjax.exactness import certify, same_bits
-from tests.support import slow
 
 CASES = [("llama", "int8_dynamic")]
 CASES += [
@@ -21,7 +20,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize(("family", "dtype"), slow.mark_slow_after(1, CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "dtype"), CASES)
 def test_a_tiny_model_has_the_same_bits(family, dtype):
     found = same_bits.compare(same_bits.tiny(family, dtype))
     assert found.wrong == [] and found.tree is not None
