@@ -196,8 +196,11 @@ $(BENCH): setup.py pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) --editable '.[experiments,engines]'
 	@touch $@ $(TABLES)
 
+# The package asks for torchvision and torchaudio and uses neither; transformers imports
+# what it finds, and they may be of another PyTorch.
 $(VENV)/.installed-speculators: setup.py pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) --editable '.[test,speculators]'
+	$(VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio
 	@touch $@
 
 $(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python

@@ -265,10 +265,11 @@ def test_a_trained_head_is_read_back_by_the_package(tmp_path):
 
 
 def write_verifier(folder, target):
-    """Writes a Llama of one layer with the embedding and the readout of a target that
-    transformers has no class for; the package reads nothing else of a verifier."""
+    """Writes a narrow Llama with the embedding and the readout of a target that
+    transformers has no class for; beside these the package reads the number of layers
+    of a verifier."""
     whole = target.config
-    config = llama.Config(target.vocab, whole.dim, 16, 1, 1, 1, 8)
+    config = llama.Config(target.vocab, whole.dim, 16, whole.num_layers, 1, 1, 8)
     params = tiny_llama.weights(config, 1)
     params |= {"embedding": target.params["embedding"]}
     params |= {"readout": draft_kinds.readout_of(target)}
