@@ -1,1 +1,1 @@
-"""Where the time of a token goes on a CPU, and how near to its peak products are."""
+"""The time of a token on a CPU, and of products, beside what the processor can do."""

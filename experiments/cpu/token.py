@@ -1,4 +1,4 @@
-"""Where the time of one token goes on a CPU, natively and by XLA.
+"""Measures where the time of a token goes on a CPU, natively and by XLA.
 
 A token reads all weights once, and starts many programs. How long the reading takes at
 least follows from the bytes and from the rate at which a product of one row reads a
@@ -91,8 +91,9 @@ class Call(NamedTuple):
 
     def compiled_text(self) -> str:
         with native.products(self.products):
-            whole = *self.loop.args, self.request, self.state
-            return self.loop.func.lower(*whole).compile().as_text()
+            (params,) = self.loop.args
+            lowered = self.loop.func.lower(params, self.request, self.state)
+            return lowered.compile().as_text()
 
 
 def row_of_a_target(target: str, dtype: str, *, setting: TokenSetting) -> Measurement:
@@ -135,9 +136,9 @@ def measure(target: str, dtype: str, setting: TokenSetting) -> dict:
             f"{way}_rest_ms": milliseconds(one) - start - found["read_ms"],
         }
         for gamma in GAMMAS:
-            both = seconds[way, gamma], one
-            found[f"{way}_v_{gamma}"] = over(*both)
-            found[f"{way}_v_{gamma}_ci"] = timing.interval(over, both)
+            several = seconds[way, gamma]
+            found[f"{way}_v_{gamma}"] = over(several, one)
+            found[f"{way}_v_{gamma}_ci"] = timing.interval(over, (several, one))
     return found
 
 

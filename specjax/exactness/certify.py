@@ -372,8 +372,8 @@ def main(arguments: list[str] | None = None) -> None:
     def run() -> dict:
         if flags.bits:
             with native.products(flags.products or native.THIN):
-                pair = flags.target, flags.draft
-                return same_bits.certify(parser, *pair, flags.dtype or ())
+                dtypes = flags.dtype or ()
+                return same_bits.certify(parser, flags.target, flags.draft, dtypes)
         if flags.draft is not None:
             policy = flags.policy or "none"
             return certify_draft(parser, flags.draft, flags.rule or (), policy)

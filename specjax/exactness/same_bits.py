@@ -1,4 +1,4 @@
-"""Whether drafts leave every bit of greedy decoding as it is: `specjax certify --bits`.
+"""Checks that drafts leave every bit of greedy texts: `specjax certify --bits`.
 
 With native operations (`specjax.native`) the bits of a row's logits depend on nothing
 but the row's own text. Here a case, a target with a draft, is decoded alone, with
@@ -137,7 +137,7 @@ def _in_dtype(params: Any, dtype: str) -> Any:
     return int8_weights.round_params(params, dtype)
 
 
-def named(target: str, draft: str, dtype: str) -> Case:
+def pair_case(target: str, draft: str, dtype: str) -> Case:
     """Returns the case of two models by their names. Raises ValueError where they
     cannot decode together, or the target reads its prompts by an encoder."""
     model, source = drafts.pair(drafts.load_target(target, dtype), draft)
@@ -250,9 +250,8 @@ def cases(
     """Yields the cases of the table: those of a named pair, or the bundled code pair
     and tiny models of each family. dtypes: () is all of the pair, and two of each tiny
     model."""
-    pair = target or zoo.MODELS[0], draft or zoo.MODELS[1]
     for dtype in dtypes or DTYPES:
-        yield named(*pair, dtype)
+        yield pair_case(target or zoo.MODELS[0], draft or zoo.MODELS[1], dtype)
     if target is None and draft is None:
         for i, family in enumerate(FAMILIES):
             for dtype in dtypes or TURNS[i % 2]:
@@ -288,8 +287,8 @@ def certify(
                 seconds, began = now - began, now
                 verdict = " ".join([OTHER, *found.wrong]) if found.wrong else SAME
                 cells = ["-" if it is None else f"{it[0]}/{it[1]}" for it in found]
-                row = case.name, case.dtype, *cells, f"{seconds:.1f}", verdict
-                print(form.format(*row), flush=True)
+                cells = [case.name, case.dtype, *cells, f"{seconds:.1f}", verdict]
+                print(form.format(*cells), flush=True)
                 line = case.name, case.dtype, *found, verdict
                 named_line = dict(zip(NAMES, line, strict=True))
                 lines.append(named_line | {"seconds": seconds})

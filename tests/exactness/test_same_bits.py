@@ -47,7 +47,9 @@ def found(calls: int) -> same_bits.Found:
 def test_the_command_says_whether_bits_differ(calls, code, monkeypatch, capsys):
     monkeypatch.setattr(same_bits, "compare", lambda case: found(calls))
     monkeypatch.setattr(same_bits, "FAMILIES", {"gpt": same_bits.FAMILIES["gpt"]})
-    monkeypatch.setattr(same_bits, "named", lambda *_: same_bits.tiny("gpt", "int8"))
+    monkeypatch.setattr(
+        same_bits, "pair_case", lambda *_: same_bits.tiny("gpt", "int8")
+    )
     with pytest.raises(SystemExit) as ended:
         certify.main(["--bits", "--dtype", "int8", "--json"])
     assert ended.value.code == code
