@@ -306,8 +306,8 @@ def make_head(name):
 
 def call_head(name, tokens, start, memory, branches=None):
     model, params, _ = make_head(name)
-    given = params, np.asarray(tokens), np.asarray(start), memory, branches
-    return jax.jit(model.apply)(*given)
+    tokens, start = np.asarray(tokens), np.asarray(start)
+    return jax.jit(model.apply)(params, tokens, start, memory, branches)
 
 
 def first_text(memory):
@@ -317,16 +317,17 @@ def first_text(memory):
 @pytest.mark.parametrize("name", HEADS)
 def test_a_heads_call_is_few_operations_near_their_twins(name):
     model, params, memory = make_head(name)
-    given = params, TOKENS[:2, :5], np.array([0, 3]), memory
+    tokens, start = TOKENS[:2, :5], np.array([0, 3])
 
     def count():
-        return str(jax.make_jaxpr(model.apply)(*given)).count("specjax_rows[")
+        program = jax.make_jaxpr(model.apply)(params, tokens, start, memory)
+        return str(program).count("specjax_rows[")
 
     assert count() == HEADS[name][1]
-    states, after = call_head(name, *given[1:])
+    states, after = call_head(name, tokens, start, memory)
     with native.products(native.XLA):
         assert count() == 0
-        plain, wanted = call_head(name, *given[1:])
+        plain, wanted = call_head(name, tokens, start, memory)
     scale = np.abs(np.asarray(plain)).max()
     assert np.abs(np.asarray(states) - plain).max() <= NEAR["float32"] * scale
     for new, old in zip(jax.tree.leaves(after), jax.tree.leaves(wanted), strict=True):

@@ -52,7 +52,7 @@ def change_model(change: Callable[[Model], Model]) -> Broken:
 
 @contextlib.contextmanager
 def one_place_late() -> Iterator[Broken]:
-    """Each token is drafted by the head of the place after its own."""
+    """A token is drafted by the head of the place after its own."""
 
     def change(model: Model) -> Model:
         def apply(params, tokens, start, *rest):
@@ -65,7 +65,7 @@ def one_place_late() -> Iterator[Broken]:
 
 @contextlib.contextmanager
 def one_slot_early() -> Iterator[Broken]:
-    """Each token is read with the state of the slot before the one before it."""
+    """A token is read with the state of the slot before the one before it."""
     right = heads.hidden_before
 
     def early(memory, start, *rest):
@@ -127,7 +127,7 @@ def order_by_node() -> Iterator[Broken]:
 
 @contextlib.contextmanager
 def law_of_another_token() -> Iterator[Broken]:
-    """Each token has the law of the token before it."""
+    """A token has the law of the token before it."""
 
     def change(drafter: Drafter) -> Drafter:
         def draft(*asked):

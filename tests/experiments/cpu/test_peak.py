@@ -30,7 +30,7 @@ def test_a_small_layer_is_timed_and_nothing_is_faster_than_the_peak():
         pytest.skip("no C++ compiler")
     got = peak.row_of_a_layer(setting=PeakSetting(((256, 512),), 20)).run()
     shares = [got[f"{dtype}_{m}"] for dtype in peak.BYTES for m in peak.ROWS]
-    assert all(0 < share < 1.2 for share in shares)
+    assert all(0 < share < 1.5 for share in shares)
     assert got["peak_gflops"] < got["peak_levels_gops"]
 
 

@@ -724,8 +724,8 @@ def test_models_are_named_where_the_row_does_not():
 
     assert note("Llama-like 34M with 0.6M", "target", "draft, top 40") == ""
     coder = "qwen2.5-coder-{}b-instruct-q4_k_m"
-    coders = coder.format("1.5"), coder.format("0.5")
-    assert note("Qwen2.5-Coder 1.5B with 0.5B, code", *coders) == ""
+    large, small = coder.format("1.5"), coder.format("0.5")
+    assert note("Qwen2.5-Coder 1.5B with 0.5B, code", large, small) == ""
     assert note("Whisper base with its first 4 layers", *WHISPERS) == ""
     assert note("questions", "smollm2", "smollm2_draft") == (
         "measured with SmolLM2-135M and smollm2_draft"
