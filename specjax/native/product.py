@@ -1,7 +1,7 @@
 """`dot(x, w)`: a product of a few rows in one pass over the matrix, on a CPU.
 
 It is a JAX primitive, so it batches and differentiates as products do; a sharded matrix
-is gathered for it. It serves up to 32 rows with AVX-512, else up to eight. For more
+is gathered for it. It serves up to 32 rows with AVX-512, else up to 16. For more
 rows, where arithmetic takes most of the time, and on other devices, it is XLA's
 product. Axes: M rows, K features in, N features out.
 """

@@ -14,7 +14,7 @@
 #include "vectors.h"
 
 // Beyond them the arithmetic weighs, and XLA's product wins.
-constexpr int kMostRows = kBytes == 64 ? 32 : 8;
+constexpr int kMostRows = kBytes == 64 ? 32 : 16;
 
 template <class T>
 void Multiply(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_t N,

@@ -69,7 +69,7 @@ template <int M, int R>
     for (; k + kAtOnce <= K; k += kAtOnce) {
       Pairs b[R];
       for (int r = 0; r < R; ++r) {
-        __builtin_prefetch(rows + (r + 2 * R) * K + k, 0, 2);
+        ReadAhead(rows + (r + 2 * R) * K, k);
         b[r] = Widened(rows + r * K + k);
       }
 #pragma GCC unroll 12

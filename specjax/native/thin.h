@@ -12,13 +12,21 @@
 
 #include "products.h"
 
-constexpr int kGroup = kRegisters == 32 ? 12 : 4;  // rows of x that are summed at a time
+constexpr int kGroup = kRegisters == 32 ? 12 : 6;  // rows of x that are summed at a time
 constexpr int kTogether = 8;  // rows of W that are read at a time
 constexpr int kSums = 4096;   // floats of partial sums: they stay in the first cache
+constexpr int kLine = 64;     // bytes that memory is read in
 
 // Vectors of columns whose sums fit the registers with a group's rows, W's and one of x.
 constexpr int kColumns = 2, kWidth = kColumns * kLanes;
 static_assert((kGroup + 1) * kColumns + 2 <= kRegisters);
+
+// Asks for row[n] to be read from memory, once for all numbers of its line: to ask takes as
+// long as to multiply.
+template <class T>
+inline void ReadAhead(const T* row, int64_t n) {
+  if (n * sizeof(T) % kLine == 0) __builtin_prefetch(row + n, 0, 2);
+}
 
 // Rows of each group that M rows are divided into, as evenly as it goes: with those of the
 // last one W is read, and what takes longer, reading or arithmetic, hides the other.
@@ -27,11 +35,12 @@ inline int64_t RowsOfGroup(int64_t M) {
   return (M + groups - 1) / groups;
 }
 
-// Adds kTogether rows of W to the sums of `width` columns, kColumns vectors at a time. On
-// its own it has the registers that it needs; inlined it may not.
+// Adds kTogether rows of W to the sums of `width` columns, kColumns vectors at a time, and
+// asks for those of as many rows further on that have a bit in `ahead`. On its own it has
+// the registers that it needs; inlined it may not.
 template <int M, class T>
 [[gnu::noinline]] void AddRows(const float* x, const T* w, Floats* sums, int64_t K,
-                               int64_t N, int64_t width) {
+                               int64_t N, int64_t width, unsigned ahead) {
   constexpr int C = kColumns, R = kTogether;
   for (int64_t n = 0; n < width; n += C * kLanes, sums += M * C) {
     Floats s[M][C];
@@ -41,7 +50,7 @@ template <int M, class T>
       const T* row = w + r * N + n;
       Floats b[C];
       for (int c = 0; c < C; ++c) {
-        __builtin_prefetch(row + R * N + c * kLanes, 0, 2);
+        if (ahead >> r & 1) ReadAhead(w + (r + R) * N, n + c * kLanes);
         b[c] = Load(row + c * kLanes);
       }
       for (int m = 0; m < M; ++m)
@@ -84,6 +93,9 @@ template <class T>
 void AddColumns(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_t N,
                 int64_t from, int64_t to) {
   static constexpr auto kAdd = EachOfAddRows<T>(std::make_index_sequence<kGroup>());
+  // Of several groups the first one asks for a half of what comes next and the others for
+  // the rest, so that memory is read all the time.
+  constexpr unsigned kAll = (1 << kTogether) - 1, kHalf = (1 << kTogether / 2) - 1;
   alignas(64) Floats sums[kSums / kLanes];
   const int64_t size = RowsOfGroup(M), first = (M - 1) / size * size, last = M - first;
   int64_t most = kSums / kMostRows;  // columns at a time, a power of two
@@ -95,9 +107,11 @@ void AddColumns(const float* x, const T* w, float* y, int64_t M, int64_t K, int6
     int64_t k = 0;
     for (; k + kTogether <= K; k += kTogether) {
       const T* rows = w + k * N + from;
-      kAdd[last - 1](x + first * K + k, rows, of_last, K, N, width);
+      kAdd[last - 1](x + first * K + k, rows, of_last, K, N, width,
+                     first ? kHalf : kAll);
       for (int64_t i = 0; i < first; i += size)
-        kAdd[size - 1](x + i * K + k, rows, sums + i / size * group, K, N, width);
+        kAdd[size - 1](x + i * K + k, rows, sums + i / size * group, K, N, width,
+                       kAll - kHalf);
     }
     for (int64_t i = 0; i < M; i += size) {
       Floats* here = sums + i / size * group;
@@ -180,7 +194,7 @@ template <int M, int R, class T>
     for (; k + kLanes <= K; k += kLanes) {
       Floats b[R];
       for (int r = 0; r < R; ++r) {
-        __builtin_prefetch(rows + (r + 2 * R) * K + k, 0, 2);
+        ReadAhead(rows + (r + 2 * R) * K, k);
         b[r] = Load(rows + r * K + k);
       }
       for (int m = 0; m < M; ++m) {
