@@ -13,9 +13,13 @@
 #include "products.h"
 
 constexpr int kGroup = kRegisters == 32 ? 12 : 6;  // rows of x that are summed at a time
-constexpr int kTogether = 8;  // rows of W that are read at a time
+constexpr int kTogether = 8;  // rows of a transposed W that are read at a time
 constexpr int kSums = 4096;   // floats of partial sums: they stay in the first cache
 constexpr int kLine = 64;     // bytes that memory is read in
+
+// Rows of W that are read at a time: with the sums they stay in the first cache.
+template <class T>
+constexpr int kRead = sizeof(T) == 4 ? 8 : 16;
 
 // Vectors of columns whose sums fit the registers with a group's rows, W's and one of x.
 constexpr int kColumns = 2, kWidth = kColumns * kLanes;
@@ -35,13 +39,13 @@ inline int64_t RowsOfGroup(int64_t M) {
   return (M + groups - 1) / groups;
 }
 
-// Adds kTogether rows of W to the sums of `width` columns, kColumns vectors at a time, and
+// Adds kRead<T> rows of W to the sums of `width` columns, kColumns vectors at a time, and
 // asks for those of as many rows further on that have a bit in `ahead`. On its own it has
 // the registers that it needs; inlined it may not.
 template <int M, class T>
 [[gnu::noinline]] void AddRows(const float* x, const T* w, Floats* sums, int64_t K,
                                int64_t N, int64_t width, unsigned ahead) {
-  constexpr int C = kColumns, R = kTogether;
+  constexpr int C = kColumns, R = kRead<T>;
   for (int64_t n = 0; n < width; n += C * kLanes, sums += M * C) {
     Floats s[M][C];
     for (int m = 0; m < M; ++m)
@@ -95,7 +99,8 @@ void AddColumns(const float* x, const T* w, float* y, int64_t M, int64_t K, int6
   static constexpr auto kAdd = EachOfAddRows<T>(std::make_index_sequence<kGroup>());
   // Of several groups the first one asks for a half of what comes next and the others for
   // the rest, so that memory is read all the time.
-  constexpr unsigned kAll = (1 << kTogether) - 1, kHalf = (1 << kTogether / 2) - 1;
+  constexpr int R = kRead<T>;
+  constexpr unsigned kAll = (1 << R) - 1, kHalf = (1 << R / 2) - 1;
   alignas(64) Floats sums[kSums / kLanes];
   const int64_t size = RowsOfGroup(M), first = (M - 1) / size * size, last = M - first;
   int64_t most = kSums / kMostRows;  // columns at a time, a power of two
@@ -105,7 +110,7 @@ void AddColumns(const float* x, const T* w, float* y, int64_t M, int64_t K, int6
     Floats* of_last = sums + first * width / kLanes;
     std::fill_n(sums, M * width / kLanes, Floats{});
     int64_t k = 0;
-    for (; k + kTogether <= K; k += kTogether) {
+    for (; k + R <= K; k += R) {
       const T* rows = w + k * N + from;
       kAdd[last - 1](x + first * K + k, rows, of_last, K, N, width,
                      first ? kHalf : kAll);
