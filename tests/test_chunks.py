@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import chunks
+from specjax import chunks, native
 from specjax.inputs import make_prompt
 from specjax.models import cache as kv
 from specjax.models import gpt
@@ -95,7 +95,8 @@ def test_memory_grows_with_the_length_and_not_its_square():
             )
         )
         run = jax.jit(lambda *arguments: model.apply(*arguments)[1], donate_argnums=3)
-        compiled = run.lower(params, tokens, start, cache).compile()
+        with native.products(native.XLA):
+            compiled = run.lower(params, tokens, start, cache).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
     grown = temporary(model, 4096) / temporary(model, 2048)

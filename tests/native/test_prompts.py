@@ -14,7 +14,7 @@ from specjax.types import Params
 from tests.support import slow, tiny
 from tests.support.model_cases import weights, write_greedy
 
-V, WIDTH = 300, 70  # tokens of a prompt; XLA reads it
+V, WIDTH = 300, 70  # tokens of a prompt; XLA multiplies float32 weights by so many
 SMALL = dict(vocab=V, dim=72, mlp_dim=136, num_layers=2, num_heads=4)
 LLAMA = llama.Config(**SMALL, key_heads=2, head_width=18)
 CONFIGS = dict(llama=LLAMA, gpt=gpt.Config(**SMALL))
@@ -40,7 +40,7 @@ def make_model(family: str, kind: str | None):
 @pytest.mark.parametrize(("family", "kind"), slow.mark_slow_after(2, CASES))
 def test_the_cache_of_a_prompt_does_not_depend_on_slots(family, kind):
     model, params = make_model(family, kind)
-    assert PROMPT.tokens.size > few_rows.MOST
+    assert PROMPT.tokens.size > few_rows.MOST_FLOATS
 
     def read(slots: int):
         read = generate.jit_prefill(Decoder(model), slots)
@@ -56,6 +56,21 @@ def test_the_cache_of_a_prompt_does_not_depend_on_slots(family, kind):
     for new, old in zip(jax.tree.leaves(short), jax.tree.leaves(long), strict=True):
         same = tuple(map(slice, map(min, new.shape, old.shape)))
         np.testing.assert_array_equal(np.float32(new[same]), np.float32(old[same]))
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "int8", "int8_dynamic"])
+def test_a_long_prompt_read_with_narrow_weights_does_not_depend_on_the_batch(kind):
+    model, params = make_model("llama", kind)
+    assert few_rows.MOST_FLOATS < WIDTH and PROMPT.tokens.size <= few_rows.MOST
+    read = generate.jit_prefill(Decoder(model), WIDTH + 8)
+    together = read(Params(params), PROMPT).target_cache
+    for i in range(len(PROMPT.tokens)):
+        row = jax.tree.map(lambda x, i=i: x[i : i + 1], PROMPT)
+        alone = read(Params(params), row).target_cache
+        for new, old in zip(
+            jax.tree.leaves(alone), jax.tree.leaves(together), strict=True
+        ):
+            np.testing.assert_array_equal(np.float32(new[0]), np.float32(old[i]))
 
 
 @pytest.mark.parametrize(("family", "kind"), CASES[:1])
@@ -84,7 +99,7 @@ def test_greedy_texts_of_a_batch_of_eight_are_those_of_each_alone():
         request = make_request(jax.random.key(0), row, 16, make_sampling(1, 0.0))
         alone.append(run(Params(params), row, request).tokens[0])
     for gamma in 4, 5:
-        assert 8 * (gamma + 1) <= few_rows.MOST
+        assert 8 * (gamma + 1) <= few_rows.MOST_FLOATS
         decoder = Decoder(model, autoregressive.build(model, gamma))
         texts = write_greedy(decoder, Params(params, drafts), prompt, new=16)
         np.testing.assert_array_equal(texts.tokens, np.stack(alone))
