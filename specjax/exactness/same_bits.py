@@ -146,9 +146,9 @@ def pair_case(target: str, draft: str, dtype: str) -> Case:
         raise ValueError(f"{target} has an encoder: --bits takes a model without one")
     if model.tokenizer is None:
         raise ValueError(f"{target} has no tokenizer, which --bits reads texts with")
-    rows = few_rows.MOST_FLOATS // (GAMMA + 1)
+    rows = few_rows.MOST_FLOAT32 // (GAMMA + 1)
     count = min(len(TEXTS), rows)
-    width = few_rows.MOST_FLOATS // count
+    width = few_rows.MOST_FLOAT32 // count
     ids = [model.tokenizer.encode(text)[:width] for text in TEXTS[:count]]
     branches = None
     if source.model is not None:

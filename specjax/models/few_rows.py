@@ -28,7 +28,7 @@ from specjax.native import operation
 from specjax.quantized import Dynamic, Int8
 
 MOST = 512  # rows of a call
-MOST_FLOATS = 48  # of a product with float32 weights; of 64, XLA's takes less time
+MOST_FLOAT32 = 48  # of a product with float32 weights; of 64, XLA's takes less time
 FLOATS = "float32", "bfloat16"
 LAWS = {None: 0, "rms": 1, "layer": 2}
 ACTIVATIONS = {"none": 0, "silu": 1, "gelu": 2, "relu": 3, "exact_gelu": 4}
@@ -45,7 +45,7 @@ def serves(x: Array, kernels: Sequence[Any], transposed: bool = False) -> bool:
     """Returns whether compiled code multiplies x [..., K] by these matrices."""
     kinds = {_kind(kernel, transposed) for kernel in kernels}
     known = None not in kinds and not {"int8", "dynamic"} <= kinds
-    most = MOST_FLOATS if "float32" in kinds else MOST
+    most = MOST_FLOAT32 if "float32" in kinds else MOST
     return known and _has_few_rows(x, most) and operation.in_use()
 
 

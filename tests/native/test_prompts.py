@@ -19,6 +19,7 @@ SMALL = dict(vocab=V, dim=72, mlp_dim=136, num_layers=2, num_heads=4)
 LLAMA = llama.Config(**SMALL, key_heads=2, head_width=18)
 CONFIGS = dict(llama=LLAMA, gpt=gpt.Config(**SMALL))
 CONFIGS["gemma2"] = LLAMA._replace(style="gemma2", window=6, local=(0,), score_cap=20.0)
+CONFIGS["wide"] = LLAMA._replace(key_heads=4)  # no matrix too small for eight bits
 CONFIGS["cached"] = LLAMA._replace(cache="int8")
 PROMPT = make_prompt(
     [np.random.default_rng(1).integers(1, V, n).tolist() for n in (WIDTH, WIDTH - 9)]
@@ -32,15 +33,20 @@ pytestmark = pytest.mark.skipif(
 
 def make_model(family: str, kind: str | None):
     config = CONFIGS[family]
+    if kind == "bfloat16":
+        config = config._replace(dtype=kind)
     random = tiny.weights(config, 3, 3.0) if family == "gpt" else weights(config, 3)
-    params = random if kind is None else tiny.quantize_params(random, kind)
+    if kind == "bfloat16":
+        params = jax.tree.map(lambda x: x.astype(kind), random)
+    else:
+        params = random if kind is None else tiny.quantize_params(random, kind)
     return families.build(config), params
 
 
 @pytest.mark.parametrize(("family", "kind"), slow.mark_slow_after(2, CASES))
 def test_the_cache_of_a_prompt_does_not_depend_on_slots(family, kind):
     model, params = make_model(family, kind)
-    assert PROMPT.tokens.size > few_rows.MOST_FLOATS
+    assert PROMPT.tokens.size > few_rows.MOST_FLOAT32
 
     def read(slots: int):
         read = generate.jit_prefill(Decoder(model), slots)
@@ -60,17 +66,19 @@ def test_the_cache_of_a_prompt_does_not_depend_on_slots(family, kind):
 
 @pytest.mark.parametrize("kind", ["bfloat16", "int8", "int8_dynamic"])
 def test_a_long_prompt_read_with_narrow_weights_does_not_depend_on_the_batch(kind):
-    model, params = make_model("llama", kind)
-    assert few_rows.MOST_FLOATS < WIDTH and PROMPT.tokens.size <= few_rows.MOST
+    """Alone, each prompt is as wide as it is long, and the short one has few rows."""
+    model, params = make_model("wide", kind)
+    random = np.random.default_rng(4)
+    texts = [random.integers(1, V, count).tolist() for count in (WIDTH, WIDTH - 9, 20)]
     read = generate.jit_prefill(Decoder(model), WIDTH + 8)
-    together = read(Params(params), PROMPT).target_cache
-    for i in range(len(PROMPT.tokens)):
-        row = jax.tree.map(lambda x, i=i: x[i : i + 1], PROMPT)
-        alone = read(Params(params), row).target_cache
-        for new, old in zip(
-            jax.tree.leaves(alone), jax.tree.leaves(together), strict=True
-        ):
-            np.testing.assert_array_equal(np.float32(new[0]), np.float32(old[i]))
+    together = read(Params(params), make_prompt(texts)).target_cache
+    for i, text in enumerate(texts):
+        alone = read(Params(params), make_prompt([text])).target_cache
+        for layer, wanted in zip(alone, together, strict=True):
+            keys = layer.keys[0, ..., : len(text)], layer.values[0, :, : len(text)]
+            others = wanted.keys[i, ..., : len(text)], wanted.values[i, :, : len(text)]
+            np.testing.assert_array_equal(np.float32(keys[0]), np.float32(others[0]))
+            np.testing.assert_array_equal(np.float32(keys[1]), np.float32(others[1]))
 
 
 @pytest.mark.parametrize(("family", "kind"), CASES[:1])
@@ -99,7 +107,7 @@ def test_greedy_texts_of_a_batch_of_eight_are_those_of_each_alone():
         request = make_request(jax.random.key(0), row, 16, make_sampling(1, 0.0))
         alone.append(run(Params(params), row, request).tokens[0])
     for gamma in 4, 5:
-        assert 8 * (gamma + 1) <= few_rows.MOST_FLOATS
+        assert 8 * (gamma + 1) <= few_rows.MOST_FLOAT32
         decoder = Decoder(model, autoregressive.build(model, gamma))
         texts = write_greedy(decoder, Params(params, drafts), prompt, new=16)
         np.testing.assert_array_equal(texts.tokens, np.stack(alone))
