@@ -62,9 +62,22 @@ def items(results: Records) -> list[dict]:
     pair."""
     every = runs.all_records(results)
     return [
-        best_numbers(at, record["measured"]) | {"spread": runs.spread(every, record)}
+        best_numbers(at, record["measured"])
+        | {"spread": runs.spread(every, record), "memory": memory(results, at)}
         for at, record in headline_records(results).items()
     ]
+
+
+def memory(results: Records, at: At) -> str:
+    """Returns what decoding holds with the draft at its best gamma, and what the target
+    alone holds, in MiB; "" for an older record."""
+    record = find_record(results, *at)
+    sizes = record and record["measured"].get("memory_mb")
+    if not sizes:
+        return ""
+    it = record["measured"]
+    at_best = it["gamma"].index(it["best_gamma"]) if "best_gamma" in it else -1
+    return f"{sizes[at_best]:,.0f} ({sizes[0]:,.0f})"
 
 
 def find_record(results: Records, folder: str, row: str | int) -> dict | None:

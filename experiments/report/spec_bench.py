@@ -61,7 +61,7 @@ def combine(rows: Sequence[dict]) -> dict:
     spent = sum(
         it["calls"] * it["tokens_per_call"] / it["speed_by_calls"] for it in each
     )
-    first = each[0]
+    first, sizes = each[0], [it.get("memory_mb") for it in each]
     return {
         **rows[0],
         "measured": {
@@ -76,6 +76,7 @@ def combine(rows: Sequence[dict]) -> dict:
             "tokens_per_second": {way: rate(turns, way) for way in WAYS},
             "alpha": alpha.value,
             "alpha_se": alpha.se,
+            "memory_mb": None if None in sizes else np.max(sizes, axis=0).tolist(),
             "repeated": float(np.average([it["repeated"] for it in each])),
         },
     }

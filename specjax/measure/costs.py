@@ -124,6 +124,25 @@ def drafts(pair: Pair, gamma: int, loops: int) -> partial:
     return _repeat(call, loops, pair.params(gamma))
 
 
+def memory(pair: Pair, gamma: int, prompt: Prompt) -> int:
+    """Returns the bytes that decoding holds: the weights, the caches and buffers of all
+    rows, and three float32 laws."""
+    decoder, params = pair.decoder(gamma), pair.params(gamma)
+    state = jax.eval_shape(
+        lambda p, x: generate.prefill(decoder, p, x, pair.slots), params, prompt
+    )
+    batch = prompt.tokens.shape[0]
+    laws = 3 * 4 * batch * (gamma + 1) * decoder.target.vocab
+    return laws + count_bytes(params) + count_bytes(state)
+
+
+def count_bytes(tree: Any) -> int:
+    """Returns the bytes of the arrays in a pytree; an array that occurs twice, such as
+    an embedding that a head shares with its target, counts once."""
+    arrays = {id(leaf): leaf for leaf in jax.tree.leaves(tree)}
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in arrays.values())
+
+
 def _repeat(call: Callable, loops: int, params: Params) -> partial:
     """Returns (request, state) -> the result of the last of `loops` calls.
 

@@ -2,16 +2,13 @@
 
 import sys
 import time
-from typing import Any
 
 import jax
 
-from specjax import generate
 from specjax.checkpoints.memory import GB, available
 from specjax.measure import costs, timing, walltime
 from specjax.prompts import Prompts
 from specjax.runtime import console
-from specjax.types import Prompt
 
 # What is compiled, in times of the program of whole texts: for every gamma that one,
 # and target calls, drafts and prefills at half of it; then to write, score, estimate.
@@ -24,8 +21,8 @@ def check(
     """Raises ValueError, in one line, if a measurement needs more memory than is
     free."""
     most, prompt = max(setting.gammas), walltime.first_batch(prompts, setting).prompt
-    needed = memory(pair, most, prompt)
-    beyond = needed - count_bytes(pair.params(most))  # which are read
+    needed = costs.memory(pair, most, prompt)
+    beyond = needed - costs.count_bytes(pair.params(most))  # which are read
     free, where = available(jax.local_devices()[0])
     if free is not None and beyond > free:
         raise ValueError(
@@ -40,7 +37,7 @@ def announce(
 ) -> None:
     """Prints the memory that is needed, and after a short run the expected minutes."""
     prompt, request = walltime.first_batch(prompts, setting)
-    needed = memory(pair, max(setting.gammas), prompt) / 2**20
+    needed = costs.memory(pair, max(setting.gammas), prompt) / 2**20
     say(f"needs about {needed:,.0f} MiB for weights, caches and laws")
     with console.announce("Compiling and decoding a first text"):
         start = time.monotonic()
@@ -69,22 +66,6 @@ def seconds(
         programs * first_seconds
         + gammas * setting.rounds * (texts + apart) * later_seconds
     )
-
-
-def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:
-    """Returns the bytes of the weights, the initial state and three float32 laws."""
-    decoder, params = pair.decoder(gamma), pair.params(gamma)
-    state = jax.eval_shape(
-        lambda p, x: generate.prefill(decoder, p, x, pair.slots), params, prompt
-    )
-    batch = prompt.tokens.shape[0]
-    laws = 3 * 4 * batch * (gamma + 1) * decoder.target.vocab
-    return laws + count_bytes((params, state))
-
-
-def count_bytes(tree: Any) -> int:
-    """Returns the bytes of the arrays in a pytree."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def say(text: str) -> None:

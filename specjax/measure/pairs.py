@@ -22,7 +22,7 @@ from specjax.drafts.source import (
     pair_files,
     record_names,
 )
-from specjax.measure import categories, provenance, scoring, texts
+from specjax.measure import categories, costs, provenance, scoring, texts
 from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
 from specjax.measure.lengths import Costs, compare
@@ -233,7 +233,11 @@ def measure_questions(
     pair = bench.prepare(*pair, prompts, setting, kernels=kernels)
     turns = categories.decode(pair, prompts, setting)
     ms = categories.call_ms(pair, prompts, setting)
-    return categories.rows(pair, prompts, setting, turns, ms=ms)[categories.ALL]
+    row = categories.rows(pair, prompts, setting, turns, ms=ms)[categories.ALL]
+    prompt = bench.first_batch(prompts, setting).prompt
+    held = [costs.memory(pair, gamma, prompt) for gamma in setting.gammas]
+    sizes = [size / 2**20 for size in held]
+    return row | {"memory_mb": sizes, "best_memory_mb": sizes[-1]}
 
 
 def text_measurement(

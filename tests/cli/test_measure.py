@@ -49,7 +49,7 @@ def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
     setting = make(walltime.WalltimeSetting, texts=1, others=1)
     (batch, *_), _ = walltime.batches(texts.Prompts([[1, 2, 3]]), setting)
     slots, gamma, vocab, config = 20, 3, 8192, CONFIG
-    counted = forecast.memory(costs.Pair(target, draft, slots), gamma, batch.prompt)
+    counted = costs.memory(costs.Pair(target, draft, slots), gamma, batch.prompt)
     weights = 2 * 4 * (2 * vocab * config.dim + 2 * 2 * config.dim * (2 * 16 + 32))
     cache = 2 * 4 * config.num_layers * 2 * slots * config.dim
     laws = 3 * 4 * (gamma + 1) * vocab

@@ -92,6 +92,21 @@ def test_the_rounds_so_far_make_a_row_and_a_row_says_everything(rows):
     assert row["residual"][2] == row["predicted"][2] / row["speedup"][2] - 1
 
 
+def test_a_row_says_what_memory_a_pair_holds_and_a_shared_array_counts_once(row):
+    alone, *drafted = row["memory_mb"]
+    weights = [costs.count_bytes(side.params) / 2**20 for side in PAIR]
+    assert alone > weights[0]
+    laws = [3 * 4 * gamma * PAIR[0].model.vocab / 2**20 for gamma in row["gamma"][1:]]
+    assert all(
+        size > alone + weights[1] + more
+        for size, more in zip(drafted, laws, strict=True)
+    )
+    at = row["gamma"].index(row["best_gamma"])
+    assert row["best_memory_mb"] == row["memory_mb"][at]
+    table = jnp.zeros((3, 5))
+    assert costs.count_bytes({"embed": table, "readout": table}) == 4 * 15
+
+
 def test_a_row_holds_what_its_speeds_are_made_of(row):
     """A row that is read back from a file gives the same numbers and intervals."""
     again = json.loads(json.dumps(row, allow_nan=False))

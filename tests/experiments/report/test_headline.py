@@ -99,6 +99,19 @@ def test_a_further_run_of_spec_bench_counts_where_it_has_all_tasks(tmp_path):
     assert shown["measured"]["best_speedup"] == 3.0
 
 
+def test_memory_stands_beside_speed_where_every_task_has_it():
+    def tasks(*sizes):
+        rows = {}
+        for name, size in zip(("coding_t0", "math_t0"), sizes, strict=True):
+            rows[name] = measured_task("d", (2.0, 1.0))
+            rows[name]["measured"] |= {"memory_mb": size} if size else {}
+        return {spec_bench.CODER: rows}
+
+    at = spec_bench.CODER, 0
+    assert headline.memory(tasks([900.0, 1200.4], [910.4, 1100.0]), at) == "1,200 (910)"
+    assert headline.memory(tasks([900.0, 1200.4], None), at) == ""
+
+
 def test_all_tasks_together_have_a_line_for_each_pair_and_run():
     """README's first number is among them."""
     tasks = {"coding_t0": measured_task("d", (2.0, 1.0))}
