@@ -40,7 +40,7 @@ def update_record(measured: dict) -> dict:
     if "decoded" in measured:
         return complete_chip_record(measured)
     if "chosen_on" in measured:
-        return measured | speedup.speedup_from(measured)
+        return {"best_memory_mb": BEFORE} | measured | speedup.speedup_from(measured)
     if "predicted_steps" not in measured:
         return measured
     nothing = [None] * len(measured["gamma"])
