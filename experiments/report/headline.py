@@ -69,8 +69,8 @@ def items(results: Records) -> list[dict]:
 
 
 def memory(results: Records, at: At) -> str:
-    """Returns what decoding holds with the draft at its best gamma, and what the target
-    alone holds, in MiB; "" for an older record."""
+    """Returns the MiB that decoding holds with the draft at its best gamma and, in
+    brackets, with the target alone, by the row's latest record; "" if that has none."""
     record = find_record(results, *at)
     sizes = record and record["measured"].get("memory_mb")
     if not sizes:

@@ -35,7 +35,7 @@ def update_record(measured: dict) -> dict:
     records unchanged.
 
     A record without seconds has the recorded speeds, no prediction, and the overhead of
-    its whole steps.
+    its whole steps. One that was made before memory was recorded says so.
     """
     if "decoded" in measured:
         return complete_chip_record(measured)

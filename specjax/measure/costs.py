@@ -5,7 +5,7 @@ and v of Leviathan et al. (2023), Definition 3.7 and Section 3.3, are their rati
 Axes: B rows, G = gamma.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -134,6 +134,11 @@ def memory(pair: Pair, gamma: int, prompt: Prompt) -> int:
     batch = prompt.tokens.shape[0]
     laws = 3 * 4 * batch * (gamma + 1) * decoder.target.vocab
     return laws + count_bytes(params) + count_bytes(state)
+
+
+def memory_mb(pair: Pair, gammas: Sequence[int], prompt: Prompt) -> list[float]:
+    """Returns `memory` in MiB for each gamma."""
+    return [memory(pair, gamma, prompt) / 2**20 for gamma in gammas]
 
 
 def count_bytes(tree: Any) -> int:

@@ -235,8 +235,7 @@ def measure_questions(
     ms = categories.call_ms(pair, prompts, setting)
     row = categories.rows(pair, prompts, setting, turns, ms=ms)[categories.ALL]
     prompt = bench.first_batch(prompts, setting).prompt
-    held = [costs.memory(pair, gamma, prompt) for gamma in setting.gammas]
-    sizes = [size / 2**20 for size in held]
+    sizes = costs.memory_mb(pair, setting.gammas, prompt)
     return row | {"memory_mb": sizes, "best_memory_mb": sizes[-1]}
 
 

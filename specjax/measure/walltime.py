@@ -92,7 +92,7 @@ def measure(
     pair = prepare(target, draft, prompts, setting, kernels=kernels)
     measured, others = batches(prompts, setting)
     texts = dict(enumerate(measured))
-    held = [costs.memory(pair, gamma, measured[0].prompt) for gamma in setting.gammas]
+    sizes = costs.memory_mb(pair, setting.gammas, measured[0].prompt)
     scored: list[scoring.Scores | None] = []  # once: all rounds write the same texts
 
     def score(text: Text) -> scoring.Scores | None:
@@ -121,8 +121,8 @@ def measure(
             it["timed"]["others"]["expected_steps"] = steps or None
         it |= {"prompts": len(prompts.tokens), "chosen_on": len(new) * setting.batch}
         it |= speedup.speedup_from(it)
-        it["memory_mb"] = [size / 2**20 for size in held]
-        it["best_memory_mb"] = it["memory_mb"][setting.gammas.index(it["best_gamma"])]
+        at_best = setting.gammas.index(it["best_gamma"])
+        it |= {"memory_mb": sizes, "best_memory_mb": sizes[at_best]}
         if setting.decode.temperature == 0:
             again = counts.join_texts(outputs, texts, it["best_gamma"])
             it |= greedy(text, again, scored[0])

@@ -98,6 +98,8 @@ def test_every_turn_is_measured_and_its_record_is_compared(tmp_path, capsys):
     setting = make(WalltimeSetting, gammas=(0, 2), new_tokens=5, rounds=1, ends=True)
     row = pairs.by_question(*both, setting, str(data), chosen).run()
     assert row["questions"] == [1] and row["group"] == "all" and row["turns"]
+    alone, drafted = row["memory_mb"]
+    assert alone < drafted == row["best_memory_mb"]
     named = ["--target", str(target), "--data", str(data), "--out", str(out)]
     assert measure.main([*named, *FLAGS, "--specdec", str(tmp_path / "run")]) == 0
     assert "mean accepted length" in capsys.readouterr().out
