@@ -3,7 +3,8 @@
 //
 // Each y is summed over k in an order that depends on nothing else: a row's result is the
 // same however many there are, and whichever part of the columns is computed, if it begins
-// at a multiple of four vectors.
+// at a multiple of four vectors. Of W [K, N] it is the sum of two halves, so that two
+// threads may read one each.
 // products_float.cc and products_int8.cc are what they are compiled in.
 
 #ifndef SPECJAX_PRODUCTS_H_
@@ -13,7 +14,7 @@
 
 #include "vectors.h"
 
-// Beyond them the arithmetic weighs, and XLA's product wins.
+// More rows are several products.
 constexpr int kMostRows = kBytes == 64 ? 32 : 16;
 
 template <class T>
@@ -23,6 +24,13 @@ void Multiply(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_
 template <class T>
 void MultiplyTransposed(const float* x, const T* w, float* y, int64_t M, int64_t K,
                         int64_t N, int64_t from, int64_t to);
+
+// The sums over the upper or the lower half of the rows of W: `Multiply` adds both.
+enum class Share { kUpper, kLower, kBoth };
+
+template <class T>
+void MultiplyShare(Share share, const float* x, const T* w, float* y, int64_t M, int64_t K,
+                  int64_t N, int64_t from, int64_t to);
 
 // A row's activation in whole numbers of its scale: of as many levels as a sum of 32 bits
 // holds, however it is ordered. Sums are exact: on every processor the same.

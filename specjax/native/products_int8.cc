@@ -11,6 +11,8 @@
 
 template void Multiply(const float*, const Whole*, float*, int64_t, int64_t, int64_t,
                        int64_t, int64_t);
+template void MultiplyShare(Share, const float*, const Whole*, float*, int64_t, int64_t,
+                            int64_t, int64_t, int64_t);
 template void MultiplyTransposed(const float*, const Whole*, float*, int64_t, int64_t,
                                  int64_t, int64_t, int64_t);
 

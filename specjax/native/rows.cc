@@ -3,6 +3,7 @@
 
 #include "rows.h"
 
+#include <atomic>
 #include <cmath>
 
 #include "operations.h"
@@ -83,64 +84,125 @@ int64_t Matrix::Bytes() const {
 
 namespace {
 
+constexpr int64_t kUnit = 4 * kLanes;  // columns of a part are a multiple of it
+constexpr int64_t kWorth = 1 << 16;    // bytes of matrices that are worth a part
+
 template <class T>
-void MultiplyKind(const float* x, const Matrix& w, float* y, int64_t M, int64_t from,
-                  int64_t to) {
-  auto run = w.transposed ? &MultiplyTransposed<T> : &Multiply<T>;
-  run(x, static_cast<const T*>(w.numbers), y, M, w.K, w.N, from, to);
+void MultiplyKind(const float* x, const Matrix& w, float* y, int64_t M, Share share,
+                  int64_t from, int64_t to) {
+  const auto* numbers = static_cast<const T*>(w.numbers);
+  if (w.transposed) MultiplyTransposed(x, numbers, y, M, w.K, w.N, from, to);
+  else MultiplyShare(share, x, numbers, y, M, w.K, w.N, from, to);
 }
 
-}  // namespace
-
-void MultiplyColumns(const Rows& x, const Matrix& w, float* y, int64_t from, int64_t to,
-                     bool half) {
+// Columns `from` to `to` of y.
+void MultiplyColumns(const Rows& x, const Matrix& w, float* y, Share share, int64_t from,
+                     int64_t to) {
+  const auto run = w.kind == Kind::kWhole  ? &MultiplyKind<Whole>
+                   : w.kind == Kind::kHalf ? &MultiplyKind<uint16_t>
+                                           : &MultiplyKind<float>;
   for (int64_t i = 0; i < x.M; i += kMostRows) {
     const int64_t rows = std::min<int64_t>(kMostRows, x.M - i);
-    const float* numbers = x.numbers + i * w.K;
-    float* out = y + i * w.N;
     if (w.dynamic)
-      MultiplyLevels(x.levels + i * w.K, static_cast<const Whole*>(w.numbers), out, rows,
-                     w.K, w.N, from, to);
-    else if (w.kind == Kind::kWhole)
-      MultiplyKind<Whole>(numbers, w, out, rows, from, to);
-    else if (w.kind == Kind::kHalf)
-      MultiplyKind<uint16_t>(numbers, w, out, rows, from, to);
+      MultiplyLevels(x.levels + i * w.K, static_cast<const Whole*>(w.numbers),
+                     y + i * w.N, rows, w.K, w.N, from, to);
     else
-      MultiplyKind<float>(numbers, w, out, rows, from, to);
+      run(x.numbers + i * w.K, w, y + i * w.N, rows, share, from, to);
   }
+}
+
+// Scales the sums in columns `from` to `to` of y, rounds them, and adds the bias.
+void Finish(const Rows& x, const Product& of, int64_t from, int64_t to) {
+  const Matrix& w = of.w;
   for (int64_t m = 0; m < x.M; ++m) {
-    float* row = y + m * w.N;
+    float* row = of.y + m * w.N;
     if (w.dynamic)
       for (int64_t n = from; n < to; ++n) row[n] = row[n] * x.scale[m] * w.scale[n];
     else if (w.scale)
       for (int64_t n = from; n < to; ++n) row[n] = row[n] * w.scale[n];
-    Round(row + from, to - from, half);
+    Round(row + from, to - from, of.half);
     if (!w.bias) continue;
     for (int64_t n = from; n < to; ++n) row[n] = row[n] + w.bias[n];
-    Round(row + from, to - from, half);
+    Round(row + from, to - from, of.half);
   }
 }
 
-void OverColumnsOf(int threads, const std::vector<Matrix>& matrices,
-                   Call<size_t, int64_t, int64_t> f) {
-  constexpr int64_t kUnit = 4 * kLanes;  // columns of a part are a multiple of it
-  constexpr int64_t kWorth = 1 << 16;    // bytes of matrices that are worth a part
+int64_t CountUnits(const std::vector<Product>& group) {
+  return (group.front().w.N + kUnit - 1) / kUnit;
+}
+
+// f(group, from, to) for a part of the columns of all groups, of parts about as large.
+void OverPart(const Groups& groups, int64_t part, int64_t parts,
+              Call<size_t, int64_t, int64_t> f) {
+  int64_t units = 0, before = 0;
+  for (const auto& group : groups) units += CountUnits(group);
+  const int64_t first = units * part / parts, end = units * (part + 1) / parts;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const int64_t from = std::max<int64_t>(first - before, 0) * kUnit;
+    const int64_t to = std::min((end - before) * kUnit, groups[i].front().w.N);
+    if (from < to) f(i, from, to);
+    before += CountUnits(groups[i]);
+  }
+}
+
+// Whole rows of a matrix are read by two threads: each has the sums over a share of them,
+// and who is last adds both.
+void MultiplyShares(int threads, int64_t parts, const Rows& x, const Groups& groups,
+                    Call<size_t, int64_t, int64_t> after) {
+  Scratch scratch;
+  std::vector<std::vector<float*>> lower(groups.size());
+  for (size_t i = 0; i < groups.size(); ++i)
+    for (const Product& of : groups[i]) lower[i].push_back(scratch.Take(x.M * of.w.N));
+  std::vector<std::atomic<int>> done(parts);
+  RunTeam(threads, 2 * parts, [&](int task) {
+    const int64_t part = task / 2;
+    const bool upper = task % 2 == 0;
+    OverPart(groups, part, parts, [&](size_t i, int64_t from, int64_t to) {
+      for (size_t j = 0; j < groups[i].size(); ++j) {
+        const Product& of = groups[i][j];
+        MultiplyColumns(x, of.w, upper ? of.y : lower[i][j],
+                        upper ? Share::kUpper : Share::kLower, from, to);
+      }
+    });
+    if (!done[part].fetch_add(1, std::memory_order_acq_rel)) return;
+    OverPart(groups, part, parts, [&](size_t i, int64_t from, int64_t to) {
+      for (size_t j = 0; j < groups[i].size(); ++j) {
+        const Product& of = groups[i][j];
+        for (int64_t m = 0; m < x.M; ++m)
+          for (int64_t n = m * of.w.N + from; n < m * of.w.N + to; ++n)
+            of.y[n] += lower[i][j][n];
+        Finish(x, of, from, to);
+      }
+      after(i, from, to);
+    });
+  });
+}
+
+}  // namespace
+
+void Multiply(int threads, const Rows& x, const Groups& groups,
+              Call<size_t, int64_t, int64_t> after) {
   int64_t bytes = 0, units = 0;
-  for (const Matrix& w : matrices) {
-    bytes += w.Bytes();
-    units += (w.N + kUnit - 1) / kUnit;
+  bool transposed = false;
+  for (const auto& group : groups) {
+    units += CountUnits(group);
+    for (const Product& of : group) {
+      bytes += of.w.Bytes();
+      transposed |= of.w.transposed;
+    }
   }
   const int64_t most = std::min<int64_t>(threads, bytes / kWorth);
   const int64_t parts = std::max<int64_t>(1, std::min(most, units / 2));
+  if (parts % 2 == 0 && !transposed)
+    return MultiplyShares(threads, parts / 2, x, groups, after);
   RunTeam(threads, parts, [&](int part) {
-    int64_t first = units * part / parts, end = units * (part + 1) / parts, before = 0;
-    for (size_t i = 0; i < matrices.size(); ++i) {
-      const int64_t here = (matrices[i].N + kUnit - 1) / kUnit;
-      const int64_t from = std::max<int64_t>(first - before, 0) * kUnit;
-      const int64_t to = std::min((end - before) * kUnit, matrices[i].N);
-      if (from < to) f(i, from, to);
-      before += here;
-    }
+    OverPart(groups, part, parts, [&](size_t i, int64_t from, int64_t to) {
+      for (const Product& of : groups[i]) {
+        MultiplyColumns(x, of.w, of.y, Share::kBoth, from, to);
+        Finish(x, of, from, to);
+      }
+      after(i, from, to);
+    });
   });
 }
 

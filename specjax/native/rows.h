@@ -119,12 +119,19 @@ struct Matrix {
   int64_t Bytes() const;
 };
 
-// Columns `from` to `to` of y [M, N], scaled, rounded, and with the bias added.
-void MultiplyColumns(const Rows& x, const Matrix& w, float* y, int64_t from, int64_t to,
-                     bool half);
+// y [M, N] = x w: scaled, rounded if `half`, and with the bias added.
+struct Product {
+  Matrix w;
+  float* y;
+  bool half;
+};
 
-// f(i, from, to) for parts of the columns of matrices, about equal in bytes.
-void OverColumnsOf(int threads, const std::vector<Matrix>& matrices,
-                   Call<size_t, int64_t, int64_t> f);
+// Products of one x. Those of a group have as many columns.
+typedef std::vector<std::vector<Product>> Groups;
+
+// Computes them by all threads, and calls after(group, from, to) once columns `from` to
+// `to` of all products of a group are there.
+void Multiply(int threads, const Rows& x, const Groups& groups,
+              Call<size_t, int64_t, int64_t> after);
 
 #endif

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kQueries = 4;  // at a time
 constexpr int kVectors = kRegisters == 32 ? 4 : 2;  // of slots or of features, with them
+constexpr int kMany = 8;  // of them with one query, by which longer rows are read
 
 // The slots that a query sees, by position: the first `prefix` ones, and others. They lie
 // from slot `from` on and before `to`. turns: whether slots of a ring's end come before
@@ -73,11 +74,10 @@ void Turn(float* x, const float* cos, const float* sin, int64_t D) {
   }
 }
 
-// The products of M queries [M, D] with the keys [D, S] of kVectors of slots from s on.
-template <int M, class T>
+// The products of M queries [M, D] with the keys [D, S] of C vectors of slots from s on.
+template <int M, int C, class T>
 [[gnu::noinline]] void ScoreVectors(const float* q, const T* keys, float* scores,
                                     int64_t D, int64_t S, int64_t stride, int64_t s) {
-  constexpr int C = kVectors;
   Floats sums[M][C] = {};
   for (int64_t d = 0; d < D; ++d) {
     Floats k[C];
@@ -109,10 +109,14 @@ template <class T>
 template <class T>
 void Score(int M, const float* q, const T* keys, float* scores, int64_t D, int64_t S,
            int64_t stride, int64_t from, int64_t to) {
-  static constexpr decltype(&ScoreVectors<1, T>) kRun[kQueries] = {
-      &ScoreVectors<1, T>, &ScoreVectors<2, T>, &ScoreVectors<3, T>, &ScoreVectors<4, T>};
-  constexpr int64_t kWidth = kVectors * kLanes;
+  constexpr int C = kVectors;
+  static constexpr decltype(&ScoreVectors<1, C, T>) kRun[kQueries] = {
+      &ScoreVectors<1, C, T>, &ScoreVectors<2, C, T>, &ScoreVectors<3, C, T>,
+      &ScoreVectors<4, C, T>};
+  constexpr int64_t kWidth = C * kLanes;
   int64_t s = from / kLanes * kLanes;
+  for (; M == 1 && s + kMany * kLanes <= to; s += kMany * kLanes)
+    ScoreVectors<1, kMany, T>(q, keys, scores, D, S, stride, s);
   for (; s + kWidth <= S && s < to; s += kWidth)
     kRun[M - 1](q, keys, scores, D, S, stride, s);
   if (s < to && S >= kWidth)
@@ -175,12 +179,11 @@ void ScaleWeights(float* weights, const Seen& seen, const float* scales) {
   return Sum(sums);
 }
 
-// Adds to M rows of `out` kVectors of features of the values of terms `from` to `to`, times
-// weights.
-template <int M, class T>
+// Adds to M rows of `out` C vectors of features of the values of terms `from` to `to`,
+// times weights.
+template <int M, int C, class T>
 [[gnu::noinline]] void MixVectors(const float* weights, int64_t stride, const T* values,
                                   float* out, int64_t D, int64_t from, int64_t to) {
-  constexpr int C = kVectors;
   Floats sums[M][C];
   for (int m = 0; m < M; ++m)
     for (int c = 0; c < C; ++c) sums[m][c] = Load(out + m * D + c * kLanes);
@@ -217,10 +220,14 @@ template <class T>
 template <class T>
 void Mix(int M, const float* weights, int64_t stride, const T* values, float* out,
          int64_t D, int64_t from, int64_t to) {
-  static constexpr decltype(&MixVectors<1, T>) kRun[kQueries] = {
-      &MixVectors<1, T>, &MixVectors<2, T>, &MixVectors<3, T>, &MixVectors<4, T>};
+  constexpr int C = kVectors;
+  static constexpr decltype(&MixVectors<1, C, T>) kRun[kQueries] = {
+      &MixVectors<1, C, T>, &MixVectors<2, C, T>, &MixVectors<3, C, T>,
+      &MixVectors<4, C, T>};
   if (from >= to) return;
   int64_t d = 0;
+  for (; M == 1 && d + kMany * kLanes <= D; d += kMany * kLanes)
+    MixVectors<1, kMany, T>(weights, stride, values + d, out + d, D, from, to);
   for (; d + kVectors * kLanes <= D; d += kVectors * kLanes)
     kRun[M - 1](weights, stride, values + d, out + d, D, from, to);
   for (; d < D; d += kLanes)

@@ -14,12 +14,9 @@ void Feed(int threads, const Array& x, const FeedForward& layer, const Array& y)
   if (first.dynamic || in.dynamic) AddLevels(rows, scratch);
   float *hidden = scratch.Take(M * N), *other = gated ? scratch.Take(M * N) : nullptr;
   const auto by = Activation(layer.activation);
-  // Both matrices' columns together: the part that has a gate's has its factor's too.
-  Matrix both = in;
-  both.K = gated ? 2 * in.K : in.K;
-  OverColumnsOf(threads, {both}, [&](size_t, int64_t from, int64_t to) {
-    MultiplyColumns(rows, first, hidden, from, to, half);
-    if (gated) MultiplyColumns(rows, in, other, from, to, half);
+  std::vector<Product> both{{first, hidden, half}};
+  if (gated) both.push_back({in, other, half});
+  Multiply(threads, rows, {both}, [&](size_t, int64_t from, int64_t to) {
     for (int64_t m = 0; m < M; ++m) {
       float* row = hidden + m * N;
       for (int64_t n = from; n < to; n += kLanes)
@@ -35,8 +32,7 @@ void Feed(int threads, const Array& x, const FeedForward& layer, const Array& y)
   if (out.dynamic) AddLevels(inner, scratch);
   auto* halves = static_cast<uint16_t*>(y.data);
   float* sums = half ? scratch.Take(M * out.N) : static_cast<float*>(y.data);
-  OverColumnsOf(threads, {out}, [&](size_t, int64_t from, int64_t to) {
-    MultiplyColumns(inner, out, sums, from, to, half);
+  Multiply(threads, inner, {{{out, sums, half}}}, [&](size_t, int64_t from, int64_t to) {
     for (int64_t m = 0; m < M; ++m) {
       float* row = sums + m * out.N;
       if (layer.add)

@@ -12,19 +12,20 @@ void Products(int threads, const Array& x, int64_t K, const Norm& norm,
   bool dynamic = false;
   for (const Matrix& w : matrices) dynamic |= w.dynamic;
   if (dynamic) AddLevels(rows, scratch);
-  std::vector<float*> sums;
-  for (const Array& out : y)
-    sums.push_back(out.half ? scratch.Take(out.count) : static_cast<float*>(out.data));
+  Groups products;
+  for (size_t i = 0; i < y.size(); ++i) {
+    auto* sums = y[i].half ? scratch.Take(y[i].count) : static_cast<float*>(y[i].data);
+    products.push_back({{matrices[i], sums, x.half && y[i].half}});
+  }
   const float* more = Numbers(residual, scratch);
-  OverColumnsOf(threads, matrices, [&](size_t i, int64_t from, int64_t to) {
-    const Matrix& w = matrices[i];
-    MultiplyColumns(rows, w, sums[i], from, to, x.half && y[i].half);
+  Multiply(threads, rows, products, [&](size_t i, int64_t from, int64_t to) {
+    const int64_t N = matrices[i].N;
     auto* halves = static_cast<uint16_t*>(y[i].data);
     for (int64_t m = 0; m < rows.M; ++m) {
-      float* row = sums[i] + m * w.N;
+      float* row = products[i].front().y + m * N;
       if (more)
-        for (int64_t n = from; n < to; ++n) row[n] = more[m * w.N + n] + row[n];
-      if (y[i].half) Deliver(row + from, halves + m * w.N + from, to - from);
+        for (int64_t n = from; n < to; ++n) row[n] = more[m * N + n] + row[n];
+      if (y[i].half) Deliver(row + from, halves + m * N + from, to - from);
     }
   });
 }

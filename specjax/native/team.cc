@@ -81,7 +81,7 @@ class Team {
 
   void Help() {
     using Clock = std::chrono::steady_clock;
-    constexpr auto kBusy = std::chrono::microseconds(200);
+    constexpr auto kBusy = std::chrono::microseconds(900);
     auto last = Clock::now();
     for (int turns = 1;; ++turns) {
       if (TakeOne()) {

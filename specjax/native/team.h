@@ -1,6 +1,6 @@
-// Threads that share the parts of a job. They wait busily for a fifth of a millisecond
-// after one, since the next call of a step follows within some microseconds and a
-// sleeping thread takes longer than that to wake; then they sleep.
+// Threads that share the parts of a job. They wait busily for nine tenths of a millisecond
+// after one, since the next call of a step follows within that time and a sleeping thread
+// is late for it; then they sleep.
 //
 // Which thread takes a part is chance; what a part computes must not depend on it.
 

@@ -1,6 +1,8 @@
 // How products.h is computed. Of a decoder's step the weights are what takes time to read.
 // XLA packs all of them again for more than one row; here they are streamed once for all
-// rows, and the next ones are asked for ahead.
+// rows, and the next ones are asked for ahead. A matrix is read faster by whole rows than
+// by a part of each row, after which a processor reads on in vain: so its rows are two
+// halves, whose sums are added at the end, and two threads take one each.
 //
 // What is made for each number of rows is the loop that nearly all of the time is spent
 // in, and no more: a compiler takes a tenth of a second for each such loop.
@@ -14,10 +16,11 @@
 
 constexpr int kGroup = kRegisters == 32 ? 12 : 6;  // rows of x that are summed at a time
 constexpr int kTogether = 8;  // rows of a transposed W that are read at a time
-constexpr int kSums = 4096;   // floats of partial sums: they stay in the first cache
+constexpr int kSums = 16384;  // floats of partial sums: they stay in the second cache
 constexpr int kLine = 64;     // bytes that memory is read in
 
-// Rows of W that are read at a time: with the sums they stay in the first cache.
+// Rows of W that are read at a time: of narrow numbers more, which take longer to widen
+// than to read.
 template <class T>
 constexpr int kRead = sizeof(T) == 4 ? 8 : 16;
 
@@ -92,16 +95,35 @@ constexpr auto EachOfAddRows(std::index_sequence<kRows...>) {
   return std::array{&AddRows<kRows + 1, T>...};
 }
 
-// Columns `from` to `to`, a multiple of kWidth.
+// Rows of W, of which each is multiplied by a column of x [M, K].
 template <class T>
-void AddColumns(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_t N,
-                int64_t from, int64_t to) {
+struct Factors {
+  const float* x;
+  const T* w;
+  int64_t M, K, N, count;  // K and N: from a row of x and of W to the next
+};
+
+// Those of a half, of which the upper one has whole reads.
+template <class T>
+Factors<T> FactorsOf(Share share, const float* x, const T* w, int64_t M, int64_t K,
+                     int64_t N) {
+  constexpr int64_t kReads = kRead<T>;
+  const int64_t middle = std::min((K / 2 + kReads - 1) / kReads * kReads, K);
+  const bool upper = share == Share::kUpper;
+  const int64_t from = upper ? 0 : middle, to = upper ? middle : K;
+  return {x + from, w + from * N, M, K, N, to - from};
+}
+
+// Columns `from` to `to`, a multiple of kWidth. stride: from a row of y to the next.
+template <class T>
+void AddColumns(const Factors<T>& of, float* y, int64_t stride, int64_t from, int64_t to) {
   static constexpr auto kAdd = EachOfAddRows<T>(std::make_index_sequence<kGroup>());
   // Of several groups the first one asks for a half of what comes next and the others for
   // the rest, so that memory is read all the time.
   constexpr int R = kRead<T>;
   constexpr unsigned kAll = (1 << R) - 1, kHalf = (1 << R / 2) - 1;
   alignas(64) Floats sums[kSums / kLanes];
+  const auto [x, w, M, K, N, count] = of;
   const int64_t size = RowsOfGroup(M), first = (M - 1) / size * size, last = M - first;
   int64_t most = kSums / kMostRows;  // columns at a time, a power of two
   while (2 * most * M <= kSums) most *= 2;
@@ -110,7 +132,7 @@ void AddColumns(const float* x, const T* w, float* y, int64_t M, int64_t K, int6
     Floats* of_last = sums + first * width / kLanes;
     std::fill_n(sums, M * width / kLanes, Floats{});
     int64_t k = 0;
-    for (; k + R <= K; k += R) {
+    for (; k + R <= count; k += R) {
       const T* rows = w + k * N + from;
       kAdd[last - 1](x + first * K + k, rows, of_last, K, N, width,
                      first ? kHalf : kAll);
@@ -120,55 +142,77 @@ void AddColumns(const float* x, const T* w, float* y, int64_t M, int64_t K, int6
     }
     for (int64_t i = 0; i < M; i += size) {
       Floats* here = sums + i / size * group;
-      const int64_t count = std::min(size, M - i);
-      if (k < K)
-        AddFewRows(x + i * K + k, w + k * N + from, here, count, K - k, K, N, width);
-      StoreSums(here, y + i * N + from, count, N, width);
+      const int64_t rows = std::min(size, M - i);
+      if (k < count)
+        AddFewRows(x + i * K + k, w + k * N + from, here, rows, count - k, K, N, width);
+      StoreSums(here, y + i * stride + from, rows, stride, width);
     }
   }
 }
 
-// One vector of columns, four rows at a time; beyond the last row it is that again.
+// The vector of columns from `at` on, four rows at a time; beyond the last row it is that
+// again.
 template <class T>
-void AddVector(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_t N) {
+void AddVector(const Factors<T>& of, float* y, int64_t stride, int64_t at) {
   constexpr int kFew = 4;
-  for (int64_t i = 0; i < M; i += kFew) {
+  for (int64_t i = 0; i < of.M; i += kFew) {
     Floats s[kFew] = {};
     const float* rows[kFew];
-    for (int m = 0; m < kFew; ++m) rows[m] = x + std::min(i + m, M - 1) * K;
-    for (int64_t k = 0; k < K; ++k) {
-      const Floats b = Load(w + k * N);
+    for (int m = 0; m < kFew; ++m) rows[m] = of.x + std::min(i + m, of.M - 1) * of.K;
+    for (int64_t k = 0; k < of.count; ++k) {
+      const Floats b = Load(of.w + k * of.N + at);
       for (int m = 0; m < kFew; ++m) s[m] += rows[m][k] * b;
     }
-    for (int m = 0; m < kFew && i + m < M; ++m) Put(y + (i + m) * N, s[m]);
+    for (int m = 0; m < kFew && i + m < of.M; ++m) Put(y + (i + m) * stride + at, s[m]);
   }
 }
 
 // Columns that no vector holds.
 template <class T>
-[[gnu::noinline]] void AddSingly(const float* x, const T* w, float* y, int64_t M,
-                                 int64_t K, int64_t N, int64_t from, int64_t to) {
-  for (int64_t m = 0; m < M; ++m)
+[[gnu::noinline]] void AddSingly(const Factors<T>& of, float* y, int64_t stride,
+                                 int64_t from, int64_t to) {
+  for (int64_t m = 0; m < of.M; ++m)
     for (int64_t n = from; n < to; ++n) {
       float sum = 0;
-      for (int64_t k = 0; k < K; ++k) sum += x[m * K + k] * One(w + k * N + n);
-      y[m * N + n] = sum;
+      for (int64_t k = 0; k < of.count; ++k)
+        sum += of.x[m * of.K + k] * One(of.w + k * of.N + n);
+      y[m * stride + n] = sum;
     }
 }
 
 // Columns `from` to `to`, however many. Where one vector of many is left, the one before it
 // is computed again with it.
 template <class T>
-void Multiply(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_t N,
-              int64_t from, int64_t to) {
+void AddAny(const Factors<T>& of, float* y, int64_t stride, int64_t from, int64_t to) {
   const int64_t whole = from + (to - from) / kWidth * kWidth;
   const int64_t vectors = from + (to - from) / kLanes * kLanes;
-  AddColumns(x, w, y, M, K, N, from, whole);
+  AddColumns(of, y, stride, from, whole);
   if (whole < vectors && from < whole)
-    AddColumns(x, w, y, M, K, N, vectors - kWidth, vectors);
+    AddColumns(of, y, stride, vectors - kWidth, vectors);
   else if (whole < vectors)
-    AddVector(x, w + whole, y + whole, M, K, N);
-  if (vectors < to) AddSingly(x, w, y, M, K, N, vectors, to);
+    AddVector(of, y, stride, whole);
+  if (vectors < to) AddSingly(of, y, stride, vectors, to);
+}
+
+template <class T>
+void Multiply(const float* x, const T* w, float* y, int64_t M, int64_t K, int64_t N,
+              int64_t from, int64_t to) {
+  float lower[kSums];
+  const int64_t most = kSums / M / (2 * kWidth) * (2 * kWidth);  // columns at a time
+  for (int64_t end; from < to; from = end) {
+    end = std::min(from + most, to);
+    AddAny(FactorsOf(Share::kUpper, x, w, M, K, N), y, N, from, end);
+    AddAny(FactorsOf(Share::kLower, x, w + from, M, K, N), lower, most, 0, end - from);
+    for (int64_t m = 0; m < M; ++m)
+      for (int64_t n = from; n < end; ++n) y[m * N + n] += lower[m * most + n - from];
+  }
+}
+
+template <class T>
+void MultiplyShare(Share share, const float* x, const T* w, float* y, int64_t M, int64_t K,
+                   int64_t N, int64_t from, int64_t to) {
+  if (share == Share::kBoth) Multiply(x, w, y, M, K, N, from, to);
+  else AddAny(FactorsOf(share, x, w, M, K, N), y, N, from, to);
 }
 
 // Rows of a transposed W whose sums fit the registers with M rows of x.

@@ -30,6 +30,20 @@ bool Differs(int M, int K, int N, bool transposed) {
   return false;
 }
 
+// Both shares of the rows of W are together what one product is.
+template <class T>
+bool Unshared(int M, int K, int N) {
+  const auto x = Numbers<float>(M * K);
+  const auto w = Numbers<T>(K * N);
+  std::vector<float> y(M * N), upper(M * N), lower(M * N);
+  Multiply(x.data(), w.data(), y.data(), M, K, N, 0, N);
+  MultiplyShare(Share::kUpper, x.data(), w.data(), upper.data(), M, K, N, 0, N);
+  MultiplyShare(Share::kLower, x.data(), w.data(), lower.data(), M, K, N, 0, N);
+  for (int i = 0; i < M * N; ++i)
+    if (upper[i] + lower[i] != y[i]) return true;
+  return false;
+}
+
 // Of whole numbers too, and exact.
 bool Inexact(int M, int K, int N) {
   std::vector<Level> x(M * K);
@@ -50,7 +64,7 @@ bool Inexact(int M, int K, int N) {
 
 template <class T>
 int CountWrong(int M, int K, int N) {
-  return Differs<T>(M, K, N, false) + Differs<T>(M, K, N, true);
+  return Differs<T>(M, K, N, false) + Differs<T>(M, K, N, true) + Unshared<T>(M, K, N);
 }
 
 int main() {
