@@ -172,16 +172,19 @@ struct CacheOf {
   }
 };
 
-// Of one text: all tokens at once, one by one, and as a tree whose other half is noise.
+// Of one text: all tokens at once, one by one, and as a tree whose other half is noise,
+// with `before` slots that earlier tokens have filled.
 template <class T, class C = T>
-int WrongAttention(int64_t D, double near) {
-  constexpr int64_t H = 4, K = 2, S = kSlots;
+int WrongAttention(int64_t D, double near, int before) {
+  constexpr int64_t H = 4, K = 2;
+  const int64_t S = before + kSlots;
   auto q = Numbers<T>(kTokens * H * D), k = Numbers<T>(kTokens * K * D);
   auto v = Numbers<T>(kTokens * K * D);
   auto scale = Numbers<float>(D);
   // Of a call on `count` tokens from `first` on, each `apart` slots from the one before.
   auto attend = [&](CacheOf<C>& cache, int first, int count, int apart, int threads) {
     const int rows = (count - 1) * apart + 1;
+    const int32_t start = before + first;
     std::vector<T> some_q(rows * H * D), some_k(rows * K * D), some_v(rows * K * D);
     std::vector<T> mixed(rows * H * D), out;
     std::vector<uint8_t> mask(rows * S);
@@ -192,10 +195,9 @@ int WrongAttention(int64_t D, double near) {
       std::copy_n(v.data() + t * K * D, K * D, some_v.data() + i * K * D);
       if (i % apart)  // beside the path
         std::fill_n(some_k.begin() + i * K * D, K * D, T(1));
-      for (int s = 0; s <= first + i; ++s)
-        mask[i * S + s] = s < first || (s - first) % apart == 0 || s == first + i;
+      for (int s = 0; s <= start + i; ++s)
+        mask[i * S + s] = s < start || (s - start) % apart == 0 || s == start + i;
     }
-    const int32_t start = first;
     const Array none = kNone;
     const Array keys{cache.keys.data(), K * D * S, sizeof(C) == 2};
     const Array values{cache.values.data(), K * D * S, sizeof(C) == 2};
@@ -217,16 +219,18 @@ int WrongAttention(int64_t D, double near) {
       out.insert(out.end(), mixed.begin() + i * H * D, mixed.begin() + (i + 1) * H * D);
     return out;
   };
-  const CacheOf<C> empty(K, D, S);
-  auto cache = empty;
+  CacheOf<C> filled(K, D, S);
+  filled.keys = Numbers<C>(K * D * S), filled.values = Numbers<C>(K * D * S);
+  filled.key_scales = filled.value_scales = std::vector<float>(K * S, 0.4f);
+  auto cache = filled;
   const auto all = attend(cache, 0, kTokens, 1, 1);
   int wrong = 0;
   for (int threads : {1, 4})
     for (int apart : {1, 2, 3}) {
-      auto another = empty;
+      auto another = filled;
       wrong += attend(another, 0, kTokens, apart, threads) != all;
     }
-  auto another = empty;
+  auto another = filled;
   for (int t = 0; t < kTokens; ++t) {
     const auto alone = attend(another, t, 1, 1, 1);
     wrong += !std::equal(alone.begin(), alone.end(), all.begin() + t * H * D);
@@ -236,7 +240,8 @@ int WrongAttention(int64_t D, double near) {
   // The exact ones, of the keys that the cache has.
   for (int t = 0; t < kTokens; ++t)
     for (int64_t h = 0; h < H; ++h) {
-      std::vector<double> turned(D), weights(t + 1);
+      const int count = before + t + 1;
+      std::vector<double> turned(D), weights(count);
       const int64_t text = h / (H / K);
       double square = 0, sum = 0;
       for (int64_t d = 0; d < D; ++d)
@@ -244,14 +249,14 @@ int WrongAttention(int64_t D, double near) {
       for (int64_t d = 0; d < D; ++d)
         turned[d] = Exact(ArrayOf(q), (t * H + h) * D + d) / std::sqrt(square + 1e-6) *
                     (scale[d] + 1);
-      for (int s = 0; s <= t; ++s) {
+      for (int s = 0; s < count; ++s) {
         double score = 0;
         for (int64_t d = 0; d < D; ++d) score += turned[d] * cache.Key(text, d, s, D, S);
         sum += weights[s] = std::exp(5 * std::tanh(0.3 * score / 5));
       }
       for (int64_t d = 0; d < D; ++d) {
         double mixed = 0;
-        for (int s = 0; s <= t; ++s)
+        for (int s = 0; s < count; ++s)
           mixed += weights[s] / sum * cache.Value(text, s, d, D, S);
         auto copy = all;
         wrong += !(std::abs(mixed - Exact(ArrayOf(copy), (t * H + h) * D + d)) < near);
@@ -260,8 +265,8 @@ int WrongAttention(int64_t D, double near) {
   // A value is a whole number times a scale, at most half of which it is off.
   for (int64_t i = 0; sizeof(C) == 1 && i < kTokens * K * D; ++i) {
     const int64_t t = i / (K * D), text = i / D % K, d = i % D;
-    const double off = Exact(ArrayOf(v), i) - cache.Value(text, t, d, D, S);
-    wrong += !(std::abs(off) <= 0.501 * cache.value_scales[text * S + t]);
+    const double off = Exact(ArrayOf(v), i) - cache.Value(text, before + t, d, D, S);
+    wrong += !(std::abs(off) <= 0.501 * cache.value_scales[text * S + before + t]);
   }
   return wrong;
 }
@@ -374,9 +379,11 @@ int main() {
     wrong += WrongFeeding<uint16_t, uint16_t>(K, N, 0, false);
     wrong += WrongNorm<float>(K, 1e-4) + WrongNorm<uint16_t>(K, 0);
   }
-  for (int64_t D : {64, 36, 18})
-    wrong += WrongAttention<float>(D, 1e-4) + WrongAttention<uint16_t>(D, 0) +
-             WrongAttention<float, Whole>(D, 1e-4) + WrongAttention<uint16_t, Whole>(D, 0);
+  for (auto [D, before] : {std::pair{64, 0}, {36, 0}, {18, 0}, {260, 300}})
+    wrong += WrongAttention<float>(D, 1e-4, before) +
+             WrongAttention<uint16_t>(D, 0, before) +
+             WrongAttention<float, Whole>(D, 1e-4, before) +
+             WrongAttention<uint16_t, Whole>(D, 0, before);
   std::printf("%d wrong\n", wrong);
   return wrong != 0;
 }
