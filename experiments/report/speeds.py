@@ -19,8 +19,8 @@ from experiments.report import names, runs, spec_bench, walltime
 
 COLORS = {0: "#7446ad", 1: "#12808a"}  # by temperature
 RUNS = "#888888"
-FOLDERS = (*walltime.FOLDERS, "real_pair", "heads", "policies", "trees")
-FOLDERS += ("trees_questions", "model_free_speed", "images", "chip")
+FOLDERS = (*walltime.FOLDERS, "real_pair", "heads", "heads_data", "policies")
+FOLDERS += ("trees", "trees_questions", "model_free_speed", "images", "chip")
 FONT, LINE, HEAD = 8, 0.16, 0.3  # points; inches of a line, and of a panel's title
 MOST, LEAST = 70, 3  # lines of a drawing in one panel; of a panel of its own
 REST = "other targets"
@@ -36,6 +36,7 @@ ASKED = {  # how the names of rows of questions begin
     "speed_rag": "passages",
     "speed_summarization": "news",
     "smollm2_t": "questions",
+    "walltime_smollm2": "MT-bench",
     "coding_": "coding",
     "math_": "GSM8K",
 }

@@ -154,13 +154,20 @@ def medusa_logits(params: Any, state: Array) -> Array:
 
     params: "kernel" [K, N, D, D], "bias" [K, N, D] and "readout" [K, D, V].
     """
+    x = medusa_states(params, state)
+    table = params["readout"].astype(x.dtype)
+    return jnp.einsum("bkd,kdv->bkv", x, table).astype(jnp.float32)
+
+
+def medusa_states(params: Any, state: Array) -> Array:
+    """Returns what Medusa's heads read their logits from, [B, K, D], for states [B, D]
+    of the target. `params` are as for `medusa_logits`."""
     x = jnp.broadcast_to(state[:, None], (len(state), *params["bias"].shape[::2]))
     for layer in range(params["kernel"].shape[1]):
         kernel, bias = (params[name][:, layer] for name in ("kernel", "bias"))
         y = jnp.einsum("bkd,kde->bke", x, kernel.astype(x.dtype))
         x = x + jax.nn.silu(y + bias.astype(x.dtype))
-    table = params["readout"].astype(x.dtype)
-    return jnp.einsum("bkd,kdv->bkv", x, table).astype(jnp.float32)
+    return x
 
 
 def blockwise_states(params: Any, state: Array) -> Array:

@@ -130,7 +130,12 @@ def _write(
 def medusa_turns(config: medusa.Config) -> PredictTurns:
     """Returns the function (parameters of the heads, batch) -> the logits of each
     head."""
-    return turns_at_once(config, medusa.medusa_logits)
+
+    def logits(params: Any, head: int, states: Array) -> Array:
+        table = params["readout"][head].astype(states.dtype)
+        return (states @ table).astype(jnp.float32)
+
+    return turns_at_once(config, medusa.medusa_states, logits)
 
 
 def blockwise_turns(
@@ -144,33 +149,47 @@ def blockwise_turns(
       tables: its parameters.
     """
 
-    def logits(params: Any, states: Array) -> Array:
-        return readout(tables, medusa.blockwise_states(params, states))
+    def logits(params: Any, head: int, states: Array) -> Array:
+        del params, head
+        return readout(tables, states)
 
-    return turns_at_once(config, logits)
+    return turns_at_once(config, medusa.blockwise_states, logits)
 
 
 def turns_at_once(
-    config: medusa.Config, logits_of: Callable[[Any, Array], Array]
+    config: medusa.Config,
+    states_of: Callable[[Any, Array], Array],
+    logits_of: Callable[[Any, int, Array], Array],
 ) -> PredictTurns:
     """Returns the function (parameters, batch) -> logits for heads that all read one
     state.
 
+    Each head has a product of its own: logits of all heads in one array would be copied
+    to be taken apart, at 10^8 numbers a batch.
+
     Args:
       config: the configuration of the heads.
-      logits_of: (parameters, states [N, D]) -> [N, K, V], the logits by which head i
+      states_of: (parameters, states [N, D]) -> [N, J, D], what each head reads its
+        logits from.
+      logits_of: (parameters, head i, [N, D]) -> [N, V], the logits by which head i
         predicts the token i + 2 places after each state.
     """
 
     def predict_turns(params: Any, lesson: Lesson) -> list[Turn]:
         assert lesson.hidden is not None
-        states = jnp.asarray(lesson.hidden.last)[:, :-1].astype(config.dtype)
-        logits = logits_of(params, states.reshape(-1, config.dim))
-        logits = logits.reshape(*states.shape[:2], config.heads, config.vocab)
-        return [
-            Turn(logits[:, : -(i + 1), i], shift=i + 1, first=0)
-            for i in range(config.heads)
-        ]
+        last = jnp.asarray(lesson.hidden.last)[:, :-1].astype(config.dtype)
+        batch, length, dim = last.shape
+        states = states_of(params, last.reshape(-1, dim))
+        states = states.reshape(batch, length, config.heads, dim)
+
+        def turn(head: int) -> Turn:
+            # After the text's last places, a head predicts what lies beyond its end.
+            inside = states[:, : -(head + 1), head]
+            logits = logits_of(params, head, inside.reshape(-1, dim))
+            shape = batch, length - head - 1, config.vocab
+            return Turn(logits.reshape(shape), shift=head + 1, first=0)
+
+        return [turn(head) for head in range(config.heads)]
 
     return predict_turns
 
@@ -181,7 +200,7 @@ def compare(turn: Turn, lesson: Lesson) -> tuple[Array, Array, Array, Array]:
     whole, length = lesson.whole, turn.logits.shape[1]
     law = slice(turn.shift, turn.shift + length)
     ids, log_p = whole.ids[:, law], jnp.asarray(whole.log_p)[:, law]
-    log_q = losses.reduced_classes(jax.nn.log_softmax(turn.logits), jnp.asarray(ids))
+    log_q = losses.reduced_classes(turn.logits, jnp.asarray(ids))
     counts = written.scored_positions(whole.texts)[:, law]
     counts &= jnp.arange(length) >= turn.first
     return log_p, log_q, jnp.argmax(turn.logits, -1) == ids[..., 0], counts

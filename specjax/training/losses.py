@@ -17,23 +17,28 @@ LEAST = 1e-6  # of what is not kept, which rounding may take below 0
 ADAPTED = 3.0  # how fast the hybrid turns from KL to TVD as alpha grows
 
 
-def classes(log_p: Array, ids: Array) -> Array:
-    """Returns log_p [..., V] at `ids` [..., K], then the log of the total probability
-    of all other ids: [..., C].
-    """
-    kept = jnp.take_along_axis(log_p, ids, axis=-1)
-    others = 1 - jnp.exp(kept).sum(-1, keepdims=True)
-    return jnp.concatenate([kept, jnp.log(jnp.maximum(others, LEAST))], axis=-1)
+def classes(logits: Array, ids: Array) -> Array:
+    """Returns the log of the law of logits [..., V] at `ids` [..., K], then the log of
+    the total probability of all other ids: [..., C]."""
+    return _with_others(jnp.take_along_axis(logits, ids, axis=-1), logits)
 
 
-def reduced_classes(log_q: Array, ids: Array) -> Array:
-    """Returns the same for a draft that proposes only some ids: log_q [..., V] is over
+def reduced_classes(logits: Array, ids: Array) -> Array:
+    """Returns the same for a draft that proposes only some ids: logits [..., V] are of
     its own ids, and so are `ids`; an id that it lacks is V or more, and has log q =
     -inf.
     """
-    kept = jnp.take_along_axis(log_q, ids, axis=-1, mode="fill", fill_value=-jnp.inf)
-    others = jnp.maximum(1 - jnp.exp(kept).sum(-1, keepdims=True), LEAST)
-    return jnp.concatenate([kept, jnp.log(others)], axis=-1)
+    fill = dict(mode="fill", fill_value=-jnp.inf)
+    return _with_others(jnp.take_along_axis(logits, ids, axis=-1, **fill), logits)
+
+
+def _with_others(kept: Array, logits: Array) -> Array:
+    """Returns the classes for the logits of those ids that are kept. Only these are
+    normalized, and never an array of V numbers, whose copy would take as long as the
+    product that makes it."""
+    kept = kept - jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    others = 1 - jnp.exp(kept).sum(-1, keepdims=True)
+    return jnp.concatenate([kept, jnp.log(jnp.maximum(others, LEAST))], axis=-1)
 
 
 def alpha(log_p: Array, log_q: Array) -> Array:

@@ -166,9 +166,8 @@ def _score(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tup
 
 def most_likely_ids(logits: Array) -> tuple[Array, Array]:
     """Returns `Written.ids` and `log_p` of a target's logits [..., V]."""
-    log_p = jax.nn.log_softmax(logits)
-    ids = jax.lax.top_k(log_p, min(KEPT, log_p.shape[-1]))[1]
-    kept = losses.classes(log_p, ids).astype(jnp.float16)
+    ids = jax.lax.top_k(logits, min(KEPT, logits.shape[-1]))[1]
+    kept = losses.classes(logits, ids).astype(jnp.float16)
     return ids.astype(id_dtype(logits.shape[-1])), kept
 
 
@@ -201,7 +200,7 @@ class Comparison(NamedTuple):
 
 def compare(config: forward.Config, params: Any, rows: Written) -> Comparison:
     z = logits(config, params, rows.texts)
-    log_q = losses.classes(jax.nn.log_softmax(z), rows.ids)
+    log_q = losses.classes(z, rows.ids)
     return Comparison(log_q, jnp.argmax(z, -1) == rows.ids[..., 0], rows)
 
 

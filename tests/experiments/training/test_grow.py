@@ -57,7 +57,7 @@ def test_a_grown_model_computes_the_same(name):
     fresh = families.of(config).abstract_params(large)
     jax.tree.map(lambda a, b: np.testing.assert_equal(a.shape, b.shape), grown, fresh)
     assert float(jnp.std(wanted)) > 0.5
-    assert float(jnp.abs(build_logits(large)(grown) - wanted).max()) < 3e-5
+    assert float(jnp.abs(build_logits(large)(grown) - wanted).max()) < 1e-4
 
 
 def test_noise_parts_the_copies_and_its_seed_repeats():
