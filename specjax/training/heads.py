@@ -15,7 +15,6 @@ classes, V ids that the head proposes, J turns or heads.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
