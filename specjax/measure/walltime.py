@@ -168,7 +168,8 @@ def describe(
 ) -> dict:
     """Returns the measurements of `texts`, except for their speed."""
     target, draft, gammas = pair.target, pair.draft, setting.gammas
-    alpha = counts.acceptance(scores, [outputs[max(gammas), i] for i in texts])
+    longest = [outputs[max(gammas), i] for i in texts]
+    alpha, share = (counts.acceptance(each, longest) for each in (scores, None))
     row = {
         **record_names(target, draft),
         "encodes": target.encodes,
@@ -182,6 +183,8 @@ def describe(
         "alpha": alpha.value,
         "alpha_se": estimate.nan_to_none(alpha.se),
         "alpha_estimator": "counts" if scores is None else "rao_blackwell",
+        "share_kept": share.value,
+        "share_kept_se": estimate.nan_to_none(share.se),
         "gamma": list(gammas),
         "timed": timing.part_times(gammas, seconds),
     }

@@ -59,14 +59,25 @@ def run_with_fixed_times(programs, rounds, label, warm, after=None):
 
 
 @pytest.fixture(scope="module", params=[(0.0, None), (1.0, 12)])
-def rows(request):
-    """The row of one round, and the whole one."""
+def measured(request):
+    """The row of one round and the whole one, and the programs that were timed."""
     temperature, top_k = request.param
     setting, kept = change(SETTING, temperature=temperature, top_k=top_k), []
+    every: dict = {}
+
+    def run(programs, *arguments, **named):
+        every.update(programs)
+        return run_with_fixed_times(programs, *arguments, **named)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "time_in_turns", run_with_fixed_times)
+        patch.setattr(timing, "time_in_turns", run)
         whole = walltime.measure(*PAIR, PROMPTS, setting, so_far=kept.append)
-    return [*kept, whole]
+    return [*kept, whole], every
+
+
+@pytest.fixture(scope="module")
+def rows(measured):
+    return measured[0]
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +214,19 @@ def test_at_temperature_0_calls_are_predicted_to_the_last(row):
     np.testing.assert_allclose(row["steps_se"], 0, atol=1e-9)
     assert row["same_greedy_texts"] == row["texts"] == 4
     assert row["steps"][2] < row["steps"][1] < row["steps"][0] == 2 * NEW
+
+
+def test_the_share_kept_is_that_of_the_longest_drafts(measured):
+    """The draws of these texts depend on no time, so they are decoded again."""
+    rows, programs = measured
+    counts = [programs[DECODE, 3, index]().counts for index in (0, 1)]
+    kept, tested = (
+        sum(np.asarray(getattr(it, name)).sum() for it in counts)
+        for name in ("accepted", "tested")
+    )
+    assert rows[-1]["share_kept"] == pytest.approx(kept / tested)
+    assert 0 < kept < tested and rows[-1]["share_kept_se"] > 0
+    assert rows[-1]["alpha_estimator"] == "rao_blackwell"
 
 
 def test_settings_that_mean_nothing_are_refused():
