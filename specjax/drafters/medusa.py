@@ -23,6 +23,7 @@ from jax import Array
 
 from specjax.drafters import autoregressive
 from specjax.drafters.rollout import draw_independent
+from specjax.models import dense
 from specjax.models.tree_mask import token_positions
 from specjax.types import (
     Branches,
@@ -152,11 +153,14 @@ def build(
 def medusa_logits(params: Any, state: Array) -> Array:
     """Returns the logits of Medusa's heads, [B, K, V], for states [B, D].
 
-    params: "kernel" [K, N, D, D], "bias" [K, N, D] and "readout" [K, D, V].
+    params: "kernel" [K, N, D, D], "bias" [K, N, D] and "readout", K arrays [D, V].
     """
     x = medusa_states(params, state)
-    table = params["readout"].astype(x.dtype)
-    return jnp.einsum("bkd,kdv->bkv", x, table).astype(jnp.float32)
+    each = [
+        dense.readout(x[:, head], table, tied=False, dtype=x.dtype)
+        for head, table in enumerate(params["readout"])
+    ]
+    return jnp.stack(each, axis=1)
 
 
 def medusa_states(params: Any, state: Array) -> Array:
@@ -184,21 +188,24 @@ def blockwise_states(params: Any, state: Array) -> Array:
     return state[:, None] + jnp.einsum("bkf,kfd->bkd", hidden, outer) + outer_bias
 
 
-def abstract_params(config: Config) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns the shapes and dtypes of the heads' own parameters."""
+def abstract_params(config: Config) -> dict[str, Any]:
+    """Returns the shapes and dtypes of the heads' own parameters; the readouts of
+    Medusa's are an array for each head."""
     count, layers, dim = config.heads, config.layers, config.dim
+
+    def array(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+
     if config.mlp_dim is not None:
         wide = config.mlp_dim
-        shapes = {
-            "in": (dim, count, wide),
-            "in_bias": (count, wide),
-            "out": (count, wide, dim),
-            "out_bias": (count, dim),
+        return {
+            "in": array(dim, count, wide),
+            "in_bias": array(count, wide),
+            "out": array(count, wide, dim),
+            "out_bias": array(count, dim),
         }
-    else:
-        shapes = {
-            "kernel": (count, layers, dim, dim),
-            "bias": (count, layers, dim),
-            "readout": (count, dim, config.vocab),
-        }
-    return {name: jax.ShapeDtypeStruct(x, jnp.float32) for name, x in shapes.items()}
+    return {
+        "kernel": array(count, layers, dim, dim),
+        "bias": array(count, layers, dim),
+        "readout": (array(dim, config.vocab),) * count,
+    }

@@ -69,7 +69,7 @@ def _stack(config: medusa.Config, each: list[dict[str, jax.Array]]) -> dict[str,
     return {
         "kernel": layers("kernel", (dim, dim)),
         "bias": layers("bias", (dim,)),
-        "readout": jnp.stack([head["readout"] for head in each]),
+        "readout": tuple(head["readout"] for head in each),
     }
 
 

@@ -185,9 +185,10 @@ def medusa_learner(target: Pretrained, sizes: Sizes, goal: Objective) -> Learner
 
     def init(key: Array) -> Any:
         del key  # a block that adds half of silu(0) = 0 begins as nothing
-        params = {name: jnp.zeros(of.shape) for name, of in shapes.items()}
-        own = jnp.array(readout_of(target), jnp.float32)
-        return params | {"readout": jnp.tile(own, (config.heads, 1, 1))}
+        params = jax.tree.map(lambda of: jnp.zeros(of.shape), shapes)
+        own = readout_of(target)
+        each = [jnp.array(own, jnp.float32) for _ in range(config.heads)]
+        return params | {"readout": tuple(each)}
 
     return head_learner(config, init, heads.medusa_turns(config), goal=goal)
 
