@@ -28,8 +28,8 @@ def reduced_classes(logits: Array, ids: Array) -> Array:
     its own ids, and so are `ids`; an id that it lacks is V or more, and has log q =
     -inf.
     """
-    fill = dict(mode="fill", fill_value=-jnp.inf)
-    return _with_others(jnp.take_along_axis(logits, ids, axis=-1, **fill), logits)
+    kept = jnp.take_along_axis(logits, ids, axis=-1, mode="fill", fill_value=-jnp.inf)
+    return _with_others(kept, logits)
 
 
 def _with_others(kept: Array, logits: Array) -> Array:
