@@ -156,11 +156,15 @@ def medusa_logits(params: Any, state: Array) -> Array:
     params: "kernel" [K, N, D, D], "bias" [K, N, D] and "readout", K arrays [D, V].
     """
     x = medusa_states(params, state)
-    each = [
-        dense.readout(x[:, head], table, tied=False, dtype=x.dtype)
-        for head, table in enumerate(params["readout"])
-    ]
-    return jnp.stack(each, axis=1)
+    heads = range(x.shape[1])
+    return jnp.stack([head_logits(params, i, x[:, i]) for i in heads], axis=1)
+
+
+def head_logits(params: Any, head: int, x: Array) -> Array:
+    """Returns the logits of one head of Medusa, [B, V] float32, for its rows [B, D] of
+    `medusa_states`. `params` are as for `medusa_logits`."""
+    table = params["readout"][head]
+    return dense.readout(x, table, tied=False, dtype=x.dtype)
 
 
 def medusa_states(params: Any, state: Array) -> Array:

@@ -129,12 +129,7 @@ def _write(
 def medusa_turns(config: medusa.Config) -> PredictTurns:
     """Returns the function (parameters of the heads, batch) -> the logits of each
     head."""
-
-    def logits(params: Any, head: int, states: Array) -> Array:
-        table = params["readout"][head].astype(states.dtype)
-        return (states @ table).astype(jnp.float32)
-
-    return turns_at_once(config, medusa.medusa_states, logits)
+    return turns_at_once(config, medusa.medusa_states, medusa.head_logits)
 
 
 def blockwise_turns(
