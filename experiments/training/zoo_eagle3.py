@@ -46,7 +46,7 @@ def main() -> None:
         kind="eagle3",
         out=made,
         runs=runs,
-        sizes=Sizes(turns=recipe["turns"]),
+        sizes=Sizes(turns=recipe["turns"], vocab=recipe["vocab"]),
         objective=Objective(recipe["loss"], recipe["decay"]),
         recipe=loop.Recipe(**recipe["stages"]["training"]["recipe"]),
         generate=prompts,

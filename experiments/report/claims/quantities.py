@@ -5,6 +5,7 @@ alpha is E(beta), c the time of one drafted token over one target token (Definit
 is the number of tokens decoded in a call over K + 1 (Chen et al., 2023).
 """
 
+import json
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -16,6 +17,7 @@ from experiments.records.markup import interval, number, number_with_error
 from experiments.records.table import Records
 from experiments.report.claims.subjects import chen, costs, table2
 from experiments.report.columns import numbers_by_row
+from specjax import zoo
 from specjax.measure.texts import prompt_units
 from specjax.theory import closed_forms, estimate
 
@@ -27,8 +29,8 @@ HUNDREDTH = 50  # ours: a target this many times its draft is about a hundred ti
 # Parameters of the bundled models in millions, by which c is expected to be small.
 MILLIONS = {"code_target": 33.6, "code_small": 0.99, "t5_target": 41.4}
 MILLIONS |= {"t5_large": 4.7, "t5_base": 2.5, "t5_small": 1.0}
-# Texts and steps that heads of code_target learnt from, by their recipes.
-LEARNT = {"code_eagle3": (3072, 6000), "medusa": (1024, 500)}
+# Texts and steps of Medusa's heads of code_target (gin_configs/heads_data/medusa.gin).
+MEDUSA = (2048, 2000)
 
 
 class Number(NamedTuple):
@@ -335,13 +337,21 @@ def insensitive_rouge(it: dict) -> str:
     return f"keeping every draft loses {most.shown} as well"
 
 
+def training_length(draft: str) -> tuple[int, int] | None:
+    """Returns the texts and the steps from which a head of code_target learnt; None for
+    any other draft."""
+    name = draft.partition(",")[0]
+    if name not in zoo.HEADS:
+        return MEDUSA if name == "medusa" else None
+    recipe = json.loads((zoo.FOLDER / f"{name}.json").read_text())["recipe"]
+    return recipe["written"]["texts"], recipe["stages"]["training"]["recipe"]["steps"]
+
+
 def unequal_training(it: dict) -> str:
     """Returns "" if the heads of two rows learnt from as many texts in as many steps,
     or that is unknown; else how much more one learnt.
     """
-    more, less = (
-        LEARNT.get(it[which]["draft"].partition(",")[0]) for which in ("more", "less")
-    )
+    more, less = (training_length(it[x]["draft"]) for x in ("more", "less"))
     if more is None or less is None or more == less:
         return ""
     texts, steps = (number(x / y) for x, y in zip(more, less, strict=True))
