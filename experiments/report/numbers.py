@@ -7,16 +7,21 @@ from experiments.records.words import FAILED, SKIPPED, UNCLEAR
 from experiments.report import walltime
 
 DEVIATION = "_sd"  # how the name of a standard deviation ends
+RATIO = "over_"  # how the name of a speed over that of an engine begins
 REASONS = (FAILED, SKIPPED, UNCLEAR, *walltime.WHY)
 
 
 def value(measured: Mapping, quantity: str) -> float | str | None:
     """Returns a number of a record, or the reason why there is none; "key@a" is the
-    point of curve `key` at alpha = a.
+    point of curve `key` at alpha = a. The reason may be that of an engine that a bench
+    could not run.
     """
     name, _, point = quantity.partition("@")
     if quantity == "best_predicted" and measured[quantity] is None:
         return walltime.missing_prediction(measured, measured["best_gamma"])
+    refusals, engine = measured.get("refusals", {}), quantity.removeprefix(RATIO)
+    if quantity not in measured and engine in refusals:
+        return refusals[engine]
     if quantity in measured or not point:
         return measured[quantity]
     return measured[name][measured["alpha"].index(float(point))]

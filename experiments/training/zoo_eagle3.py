@@ -1,4 +1,4 @@
-"""Trains the bundled EAGLE-3 head of the code target again: an hour on two cores.
+"""Trains the bundled EAGLE-3 head of the code target again: two hours on two cores.
 
     python -m experiments.training.zoo_eagle3
 

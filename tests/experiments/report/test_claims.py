@@ -495,7 +495,7 @@ def test_heads_that_learnt_from_more_are_no_evidence():
     less["draft"] = "medusa, 3 heads of the last layer's states"
     outcome = judge(records)["eagle_medusa"]
     assert outcome.verdict == OUT_OF_SCOPE
-    words = "learnt from 3 times as many texts, in 12 times as many steps"
+    words = "learnt from 4.395 times as many texts, in 7 times as many steps"
     assert words in outcome.evidence[0]
     less["draft"] = "heads that are trained as the other"
     assert judge(records)["eagle_medusa"].verdict == REPRODUCED

@@ -20,6 +20,7 @@ from experiments.report import (
     laws,
     methods,
     names,
+    numbers,
     printed,
     tables,
     typeset,
@@ -834,6 +835,14 @@ def test_rows_of_the_bench_have_readable_names():
     assert {row[0] for row in engines.rows} <= {*bench.ROWS.values()}
     titles = [grid.title for grid in grids]
     assert "SmolLM2-135M on questions, one text at a time" in titles
+
+
+def test_the_number_of_an_engine_that_failed_is_its_reason():
+    it = {"over_other": 1.5, "refusals": {"llama_cpp_q4_1": "its process ended"}}
+    assert numbers.value(it, "over_llama_cpp_q4_1") == "its process ended"
+    assert numbers.value(it, "over_other") == 1.5
+    with pytest.raises(KeyError, match="over_absent"):
+        numbers.value(it, "over_absent")
 
 
 def test_a_further_run_of_known_rows_is_no_table_of_its_own():
