@@ -55,7 +55,7 @@ def test_models_and_tokenizer_are_package_data_and_small():
     assert {"tokenizer.model", "t5.model"} <= files.keys()
     assert {*zoo.HEADS} <= {path.parent.name for path in files.values()}
     sizes = [path.stat().st_size for path in zoo.FOLDER.rglob("*") if path.is_file()]
-    assert sum(sizes) <= 127e6 and max(sizes) <= 50e6
+    assert sum(sizes) <= 130e6 and max(sizes) <= 50e6
 
 
 # No backend of this name exists: asking for one fails.

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments import catalogue
 from experiments.records.markup import interval, number, number_with_error
 from experiments.records.table import Records
 from experiments.report.claims.subjects import chen, costs, table2
 from experiments.report.columns import numbers_by_row
-from specjax import zoo
 from specjax.measure.texts import prompt_units
 from specjax.theory import closed_forms, estimate
 
@@ -29,7 +29,9 @@ HUNDREDTH = 50  # ours: a target this many times its draft is about a hundred ti
 # Parameters of the bundled models in millions, by which c is expected to be small.
 MILLIONS = {"code_target": 33.6, "code_small": 0.99, "t5_target": 41.4}
 MILLIONS |= {"t5_large": 4.7, "t5_base": 2.5, "t5_small": 1.0}
-# Texts and steps of Medusa's heads of code_target (gin_configs/heads_data/medusa.gin).
+# Heads of code_target: the bundled one by its recipe, and Medusa's texts and steps
+# (gin_configs/heads_data/medusa.gin).
+EAGLE3, EAGLE3_MADE = "code_eagle3", catalogue.ROOT / "specjax/zoo/code_eagle3.json"
 MEDUSA = (2048, 2000)
 
 
@@ -341,9 +343,9 @@ def training_length(draft: str) -> tuple[int, int] | None:
     """Returns the texts and the steps from which a head of code_target learnt; None for
     any other draft."""
     name = draft.partition(",")[0]
-    if name not in zoo.HEADS:
+    if name != EAGLE3:
         return MEDUSA if name == "medusa" else None
-    recipe = json.loads((zoo.FOLDER / f"{name}.json").read_text())["recipe"]
+    recipe = json.loads(EAGLE3_MADE.read_text())["recipe"]
     return recipe["written"]["texts"], recipe["stages"]["training"]["recipe"]["steps"]
 
 
