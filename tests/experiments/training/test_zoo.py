@@ -206,6 +206,7 @@ def test_the_head_of_the_code_model(monkeypatch, folders):
     trained = drafts.load_draft(str(runs / "head"), target)
     made, before = (x.params["head"]["readout"] for x in (head, trained))
     np.testing.assert_allclose(made, before, rtol=2**-8)
+    assert made.shape[-1] == whole["vocab"]
 
 
 def test_the_draft_of_a_whisper_that_was_fetched(monkeypatch, folders, tmp_path):
